@@ -1,0 +1,462 @@
+"""What a call will do, decided without a GPU.
+
+An operator's ``plan`` receives a :class:`Builder` holding the call's inputs as symbolic
+:class:`Slot` objects, checks them, declares outputs and scratch, and appends steps. The result, a
+:class:`Plan`, is pure data: it can be printed and tested without an adapter, and the stream binds
+real buffers to its slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import LimitError, ShapeError, UnsupportedError
+from . import dtypes
+from .dtypes import DType
+
+Shape = tuple[int, ...]
+DeviceClass = Literal["gpu", "cpu"]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What plans and shaders may use; the defaults are the portable path every adapter has."""
+
+    features: frozenset[str] = frozenset()
+    max_storage_buffers: int = 8
+    max_binding_bytes: int = 128 << 20
+    max_buffer_bytes: int = 256 << 20
+    max_invocations: int = 256
+    max_workgroups: int = 65535
+    max_workgroup_bytes: int = 16384
+    offset_alignment: int = 256
+    device_class: DeviceClass = "gpu"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape and type of a tensor that may not exist yet."""
+
+    shape: Shape
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+Role = Literal["input", "output", "scratch"]
+
+
+@dataclass(frozen=True)
+class Slot(TensorSpec):
+    """A tensor of the call: input, output or scratch number ``index``."""
+
+    role: Role
+    index: int
+    name: str
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def as_bits(self) -> Slot:
+        """The same memory, moved bit for bit (NaN payloads and signed zeros survive)."""
+        return replace(self, dtype=self.dtype.as_bits())
+
+    def as_type(self, dtype: DType) -> Slot:
+        """The same memory read as another type; the last dimension scales with the element size."""
+        if dtype.itemsize == self.dtype.itemsize:
+            return replace(self, dtype=dtype)
+        last = self.shape[-1] * self.dtype.itemsize
+        if last % dtype.itemsize:
+            raise ShapeError(f"{self.name}: {last} bytes a row do not hold whole {dtype} elements")
+        return replace(self, shape=(*self.shape[:-1], last // dtype.itemsize), dtype=dtype)
+
+    def reshape(self, *shape: int) -> Slot:
+        """The same memory under another shape of equal size."""
+        if math.prod(shape) != self.size:
+            raise ShapeError(f"{self.name}: cannot view shape {self.shape} as {shape}")
+        return replace(self, shape=shape)
+
+
+UniformKind = Literal["u32", "i32", "f32", "i64", "u64", "f64"]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A typed uniform; one value is a scalar, several are an array read with ``u_<name>(i)``."""
+
+    kind: UniformKind
+    values: tuple[Any, ...]
+    scalar: bool
+
+
+def _uniform(kind: UniformKind, value: Any) -> Uniform:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return Uniform(kind, tuple(value), scalar=False)
+    return Uniform(kind, (value,), scalar=True)
+
+
+def u32(value: Any) -> Uniform:
+    return _uniform("u32", value)
+
+
+def i32(value: Any) -> Uniform:
+    return _uniform("i32", value)
+
+
+def f32(value: Any) -> Uniform:
+    return _uniform("f32", value)
+
+
+def i64(value: Any) -> Uniform:
+    return _uniform("i64", value)
+
+
+def u64(value: Any) -> Uniform:
+    return _uniform("u64", value)
+
+
+def f64(value: Any) -> Uniform:
+    return _uniform("f64", value)
+
+
+def uniform_of(value: Any, dtype: DType) -> Uniform:
+    """``value`` as a uniform of the type in which ``dtype`` computes."""
+    if dtype == dtypes.float64:
+        return f64(value)
+    if dtype.is_float:
+        return f32(value)
+    if dtype.bits == 64:
+        return i64(value) if dtype.kind == "int" else u64(value)
+    return i32(value) if dtype.kind == "int" else u32(value)
+
+
+def as_uniform(value: Any) -> Uniform:
+    """Plain Python values: int (and tuples of int) are u32, float is f32."""
+    if isinstance(value, Uniform):
+        return value
+    if isinstance(value, (bool, int, np.integer)):
+        return u32(int(value))
+    if isinstance(value, (float, np.floating)):
+        return f32(float(value))
+    if isinstance(value, (list, tuple)):
+        return u32(tuple(int(v) for v in value))
+    raise TypeError(f"not a uniform: {value!r}")
+
+
+Constant = bool | int | str | DType | None | tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One shader run: template, bindings by name (None = absent), uniforms, constants, groups."""
+
+    template: str
+    reads: tuple[tuple[str, Slot | None], ...]
+    writes: tuple[tuple[str, Slot | None], ...]
+    uniforms: tuple[tuple[str, Uniform], ...]
+    constants: tuple[tuple[str, Constant], ...]
+    workgroup: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    """``count`` elements moved bit for bit; offsets in elements of the slots' own type."""
+
+    source: Slot
+    target: Slot
+    source_offset: int
+    target_offset: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Every byte of ``target`` set to zero."""
+
+    target: Slot
+
+
+Step = Dispatch | Copy | Fill
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Output ``output`` shares the allocation of input ``input``.
+
+    ``required`` means anything else is refused; otherwise the caller chose to bind it so.
+    """
+
+    output: int
+    input: int
+    required: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a call will do. ``outputs`` holds None for outputs nobody asked for."""
+
+    op: str
+    path: str
+    inputs: tuple[Slot | None, ...]
+    outputs: tuple[Slot | None, ...]
+    host_outputs: Mapping[int, np.ndarray]
+    scratch: tuple[Slot, ...]
+    steps: tuple[Step, ...]
+    aliases: tuple[Alias, ...]
+    host_inputs: frozenset[int]
+    fence: bool
+
+    @property
+    def dispatches(self) -> tuple[Dispatch, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Dispatch))
+
+    @property
+    def scratch_bytes(self) -> int:
+        return sum(s.nbytes for s in self.scratch)
+
+    def describe(self) -> str:
+        """A printable summary: path, outputs, scratch and steps."""
+        lines = [f"{self.op}: {self.path}"]
+        for out in self.outputs:
+            if out is not None:
+                lines.append(f"  output {out.name}: {out.dtype} {list(out.shape)}")
+        for alias in self.aliases:
+            source, target = self.inputs[alias.input], self.outputs[alias.output]
+            if source is not None and target is not None:
+                word = "must share" if alias.required else "shares"
+                lines.append(f"  {target.name} {word} the allocation of {source.name}")
+        for s in self.scratch:
+            lines.append(f"  scratch {s.name}: {s.dtype} {list(s.shape)} ({s.nbytes} bytes)")
+        for step in self.steps:
+            if isinstance(step, Dispatch):
+                lines.append(f"  dispatch {step.template} x {step.groups} groups of {step.workgroup}")
+            elif isinstance(step, Copy):
+                lines.append(f"  copy {step.source.name} -> {step.target.name}: {step.count} elements")
+            else:
+                lines.append(f"  zero {step.target.name}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Builder:
+    """The call as an operator's ``plan`` sees it, and the plan as it grows.
+
+    ``inputs`` and ``output_names`` follow the schema's order; a missing input is None. ``host`` is
+    how an operator reads a value on the CPU: it is allowed for what the operator's text calls CPU
+    metadata, for what determines an output's shape, and, where it happens to be there already, for
+    early refusals.
+    """
+
+    op: str
+    inputs: Mapping[str, Slot | None]
+    output_names: Sequence[str]
+    wanted: frozenset[str]
+    caps: Capabilities
+    host_values: Mapping[str, np.ndarray]
+    bound: Mapping[str, str]
+    variadic: Mapping[str, Sequence[Slot | None]] = field(default_factory=dict)
+    declared: Mapping[str, DType] = field(default_factory=dict)
+    path: str = "direct"
+    steps: list[Step] = field(default_factory=list)
+    scratch_slots: list[Slot] = field(default_factory=list)
+    output_slots: dict[str, Slot] = field(default_factory=dict)
+    host_output_values: dict[str, np.ndarray] = field(default_factory=dict)
+    aliases: list[Alias] = field(default_factory=list)
+    host_read: set[str] = field(default_factory=set)
+    needs_fence: bool = False
+
+    # What came in
+
+    def get(self, name: str) -> Slot | None:
+        """Input ``name``, or None where the node leaves it out."""
+        return self.inputs[name]
+
+    def need(self, name: str) -> Slot:
+        """Input ``name``, refused where it is missing."""
+        slot = self.inputs[name]
+        if slot is None:
+            raise ShapeError(f"{self.op}: input {name} is required here and was not given")
+        return slot
+
+    def host(self, name: str) -> np.ndarray:
+        """The value of input ``name`` on the CPU; the plan then depends on it."""
+        self.need(name)
+        self.host_read.add(name)
+        if name not in self.host_values:
+            raise UnsupportedError(
+                f"{self.op}: input {name} is needed on the host while planning; give it as a NumPy array"
+            )
+        return self.host_values[name]
+
+    def host_if_known(self, name: str) -> np.ndarray | None:
+        """The value of input ``name`` if the caller gave it on the CPU; for early refusals only.
+
+        The plan must not depend on the value other than by refusing it.
+        """
+        return self.host_values.get(name)
+
+    def wants(self, name: str) -> bool:
+        """Whether the node has output ``name``."""
+        return name in self.wanted
+
+    def shares(self, output: str, source: str) -> bool:
+        """Whether the caller bound output ``output`` to the allocation of input ``source``."""
+        return self.bound.get(output) == source
+
+    # Refusals
+
+    def refuse(self, name: str, came: str, expected: str) -> ShapeError:
+        return ShapeError(f"{self.op}: {name} {came}; expected {expected}")
+
+    def check(self, ok: bool, name: str, came: str, expected: str) -> None:
+        """Refuse the call unless ``ok``: '<op>: <name> <came>; expected <expected>'."""
+        if not ok:
+            raise self.refuse(name, came, expected)
+
+    def check_shape(self, name: str, *expected: int | str, why: str = "") -> None:
+        """Refuse input ``name`` (if present) unless its shape is ``expected``.
+
+        An integer must match exactly; a string names a free dimension, e.g. ``"batch"``.
+        """
+        slot = self.inputs[name]
+        if slot is None:
+            return
+        good = len(slot.shape) == len(expected) and all(
+            isinstance(e, str) or s == e for s, e in zip(slot.shape, expected, strict=True)
+        )
+        if not good:
+            want = ", ".join(str(e) for e in expected) + ("," if len(expected) == 1 else "")
+            reason = f" because {why}" if why else ""
+            raise ShapeError(f"{self.op}: {name} has shape {slot.shape}; expected ({want}){reason}")
+
+    # What goes out
+
+    def output(self, name: str, shape: Sequence[int], dtype: DType) -> Slot:
+        """Declare output ``name``; where the node does not want it, the slot is scratch."""
+        if name not in self.wanted:
+            return self.scratch(name, shape, dtype)
+        slot = Slot(tuple(int(d) for d in shape), dtype, "output", list(self.output_names).index(name), name)
+        self.output_slots[name] = slot
+        return slot
+
+    def output_if_wanted(self, name: str, shape: Sequence[int], dtype: DType) -> Slot | None:
+        """Declare output ``name`` if the node has it, else None: no memory is spent."""
+        return self.output(name, shape, dtype) if name in self.wanted else None
+
+    def host_output(self, name: str, value: np.ndarray) -> None:
+        """Declare output ``name`` as a value known already while planning (shapes, sizes)."""
+        if name in self.wanted:
+            self.output(name, value.shape, dtypes.from_numpy(value.dtype))
+            self.host_output_values[name] = value
+
+    def must_share(self, output: str, source: str) -> None:
+        """State that ``output`` has to be prebound to the allocation of input ``source``."""
+        slot = self.need(source)
+        if output in self.wanted and output in self.output_slots:
+            self.aliases.append(Alias(self.output_slots[output].index, slot.index, required=True))
+
+    def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Slot:
+        """Memory that lives for this call only; its content is unspecified at the start."""
+        slot = Slot(tuple(int(d) for d in shape), dtype, "scratch", len(self.scratch_slots), name)
+        self.scratch_slots.append(slot)
+        return slot
+
+    # What happens
+
+    def dispatch(
+        self,
+        template: str,
+        *,
+        reads: Mapping[str, Slot | None],
+        writes: Mapping[str, Slot | None],
+        uniforms: Mapping[str, Any] | None = None,
+        constants: Mapping[str, Constant] | None = None,
+        threads: int | None = None,
+        groups: int | None = None,
+        workgroup: int = 64,
+    ) -> None:
+        """Append a run of ``shaders/<template>.wgsl``.
+
+        Give ``threads`` (invocations, rounded up to whole groups) or ``groups``. Groups beyond the
+        adapter's limit fold into y; the template reads ``group`` and must check its own bounds.
+        A dispatch of nothing is dropped.
+        """
+        if groups is None:
+            if threads is None:
+                raise TypeError("dispatch needs threads or groups")
+            groups = -(-threads // workgroup)
+        if groups == 0:
+            return
+        if workgroup > self.caps.max_invocations:
+            raise LimitError(
+                f"{self.op}: {template} wants {workgroup} invocations a workgroup; "
+                f"the adapter allows {self.caps.max_invocations}"
+            )
+        self.steps.append(
+            Dispatch(
+                template,
+                tuple(reads.items()),
+                tuple(writes.items()),
+                tuple((k, as_uniform(v)) for k, v in (uniforms or {}).items()),
+                tuple(sorted((constants or {}).items())),
+                workgroup,
+                groups,
+            )
+        )
+
+    def copy(
+        self,
+        source: Slot,
+        target: Slot,
+        *,
+        source_offset: int = 0,
+        target_offset: int = 0,
+        count: int | None = None,
+    ) -> None:
+        """Append a bit-exact copy of ``count`` elements (default: all of ``source``)."""
+        n = source.size if count is None else count
+        if n:
+            self.steps.append(Copy(source, target, source_offset, target_offset, n))
+
+    def zero(self, target: Slot) -> None:
+        """Append a fill with zero bytes."""
+        if target.size:
+            self.steps.append(Fill(target))
+
+    def fence(self) -> None:
+        """The call returns only after its work was proved finished."""
+        self.needs_fence = True
+
+    def finish(self) -> Plan:
+        outputs = tuple(self.output_slots.get(name) for name in self.output_names)
+        for name in self.wanted:
+            if name not in self.output_slots:
+                raise UnsupportedError(f"{self.op}: output {name} is not available for these inputs")
+        names = list(self.output_names)
+        inputs = tuple(self.inputs.values())
+        order = {slot.name: slot.index for slot in inputs if slot is not None}
+        return Plan(
+            op=self.op,
+            path=self.path,
+            inputs=inputs,
+            outputs=outputs,
+            host_outputs={names.index(k): v for k, v in self.host_output_values.items()},
+            scratch=tuple(self.scratch_slots),
+            steps=tuple(self.steps),
+            aliases=tuple(self.aliases),
+            host_inputs=frozenset(order[n] for n in self.host_read),
+            fence=self.needs_fence,
+        )
