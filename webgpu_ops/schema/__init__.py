@@ -1,0 +1,25 @@
+"""Operator schemas as data, and the checks that follow from them for every operator.
+
+``com.microsoft`` comes from ``contrib.json`` (all 141 operators), ``ai.onnx`` from onnx.defs.
+"""
+
+from .check import ValueType, check_node, check_types, output_types
+from .names import functions, snake_case
+from .read import CONTRIB, contrib_names, find
+from .types import Attribute, AttributeType, OperatorSchema, Parameter
+
+__all__ = [
+    "CONTRIB",
+    "Attribute",
+    "AttributeType",
+    "OperatorSchema",
+    "Parameter",
+    "ValueType",
+    "check_node",
+    "check_types",
+    "contrib_names",
+    "find",
+    "functions",
+    "output_types",
+    "snake_case",
+]
