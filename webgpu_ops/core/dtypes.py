@@ -135,9 +135,21 @@ _NUMPY: dict[str, np.dtype] = {
     "bits32": np.dtype(np.uint32),
     "bits64": np.dtype(np.uint64),
 }
-for _name in (
-    "float16 float32 float64 int8 uint8 int16 uint16 int32 uint32 int64 uint64 complex64 complex128"
-).split():
+for _name in [
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "complex64",
+    "complex128",
+]:
     _NUMPY[_name] = np.dtype(_name)
 
 ALL: tuple[DType, ...] = tuple(t for t in list(globals().values()) if isinstance(t, DType) and t.onnx)

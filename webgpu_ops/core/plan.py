@@ -9,7 +9,7 @@ real buffers to its slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -36,6 +36,9 @@ class Capabilities:
     max_workgroup_bytes: int = 16384
     offset_alignment: int = 256
     device_class: DeviceClass = "gpu"
+
+
+PORTABLE = Capabilities()
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,8 @@ class Plan:
     scratch: tuple[Slot, ...]
     steps: tuple[Step, ...]
     aliases: tuple[Alias, ...]
-    host_inputs: frozenset[int]
+    in_place: frozenset[tuple[int, int]]
+    host_read: frozenset[str]
     fence: bool
 
     @property
@@ -254,7 +258,9 @@ class Plan:
 class Builder:
     """The call as an operator's ``plan`` sees it, and the plan as it grows.
 
-    ``inputs`` and ``output_names`` follow the schema's order; a missing input is None. ``host`` is
+    ``inputs`` and ``output_names`` follow the schema's order; a missing input is None. The values of
+    a variadic parameter X are ``variadic["X"]`` and also inputs named ``X[0]``, ``X[1]``, ...; its
+    outputs are named likewise. ``declared`` holds output types that the model declares. ``host`` is
     how an operator reads a value on the CPU: it is allowed for what the operator's text calls CPU
     metadata, for what determines an output's shape, and, where it happens to be there already, for
     early refusals.
@@ -265,8 +271,10 @@ class Builder:
     output_names: Sequence[str]
     wanted: frozenset[str]
     caps: Capabilities
-    host_values: Mapping[str, np.ndarray]
-    bound: Mapping[str, str]
+    host_values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    fetch: Callable[[str], np.ndarray] | None = None
+    bound: Mapping[str, str] = field(default_factory=dict)
+    buffers: Mapping[str, int] = field(default_factory=dict)
     variadic: Mapping[str, Sequence[Slot | None]] = field(default_factory=dict)
     declared: Mapping[str, DType] = field(default_factory=dict)
     path: str = "direct"
@@ -275,6 +283,7 @@ class Builder:
     output_slots: dict[str, Slot] = field(default_factory=dict)
     host_output_values: dict[str, np.ndarray] = field(default_factory=dict)
     aliases: list[Alias] = field(default_factory=list)
+    in_place: set[tuple[int, int]] = field(default_factory=set)
     host_read: set[str] = field(default_factory=set)
     needs_fence: bool = False
 
@@ -292,20 +301,22 @@ class Builder:
         return slot
 
     def host(self, name: str) -> np.ndarray:
-        """The value of input ``name`` on the CPU; the plan then depends on it."""
+        """The value of input ``name`` on the CPU; the plan then depends on it.
+
+        A value that lives on the device is read back, so use it for CPU metadata and shapes only.
+        """
         self.need(name)
         self.host_read.add(name)
-        if name not in self.host_values:
-            raise UnsupportedError(
-                f"{self.op}: input {name} is needed on the host while planning; give it as a NumPy array"
-            )
-        return self.host_values[name]
+        known = self.host_values.get(name)
+        if known is not None:
+            return known
+        if self.fetch is None:
+            raise UnsupportedError(f"{self.op}: planning needs the value of {name}; give it as a NumPy array")
+        return self.fetch(name)
 
     def host_if_known(self, name: str) -> np.ndarray | None:
-        """The value of input ``name`` if the caller gave it on the CPU; for early refusals only.
-
-        The plan must not depend on the value other than by refusing it.
-        """
+        """The value of input ``name`` where the caller gave it on the CPU: for early refusals."""
+        self.host_read.add(name)
         return self.host_values.get(name)
 
     def wants(self, name: str) -> bool:
@@ -313,8 +324,19 @@ class Builder:
         return name in self.wanted
 
     def shares(self, output: str, source: str) -> bool:
-        """Whether the caller bound output ``output`` to the allocation of input ``source``."""
-        return self.bound.get(output) == source
+        """Whether the caller bound output ``output`` to exactly the memory of input ``source``.
+
+        Asking promises that the steps then work in place. Where nobody asks, such an output is
+        computed elsewhere and copied.
+        """
+        if self.bound.get(output) != source:
+            return False
+        self.in_place.add((list(self.output_names).index(output), self.need(source).index))
+        return True
+
+    def same_buffer(self, first: str, second: str) -> bool:
+        """Whether two inputs live in one allocation."""
+        return first in self.buffers and self.buffers[first] == self.buffers.get(second)
 
     # Refusals
 
@@ -447,7 +469,6 @@ class Builder:
                 raise UnsupportedError(f"{self.op}: output {name} is not available for these inputs")
         names = list(self.output_names)
         inputs = tuple(self.inputs.values())
-        order = {slot.name: slot.index for slot in inputs if slot is not None}
         return Plan(
             op=self.op,
             path=self.path,
@@ -457,6 +478,7 @@ class Builder:
             scratch=tuple(self.scratch_slots),
             steps=tuple(self.steps),
             aliases=tuple(self.aliases),
-            host_inputs=frozenset(order[n] for n in self.host_read),
+            in_place=frozenset(self.in_place),
+            host_read=frozenset(self.host_read),
             fence=self.needs_fence,
         )
