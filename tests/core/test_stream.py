@@ -30,7 +30,8 @@ def execute(device: Device, plan: Plan, tensors: dict[str, Tensor], outputs: lis
 
 def sum_template(n: int) -> str:
     loads = " + ".join(f"load_x{k}(i)" for k in range(n))
-    return f"{{% call kernel() %}}\n let i = thread;\n if (i < u.size) {{ store_y(i, {loads}); }}\n{{% endcall %}}\n"
+    body = f"let i = thread;\n if (i < u.size) {{ store_y(i, {loads}); }}"
+    return f"{{% call kernel() %}}\n {body}\n{{% endcall %}}\n"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
