@@ -1,0 +1,21 @@
+"""The command line: ``webgpu-ops info | ops | run | verify | render | demo``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ..errors import WebGpuOpsError
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 a check failed, 2 bad input in one clear line."""
+    from .app import app
+
+    try:
+        app(arguments)
+    except WebGpuOpsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0)

@@ -1,0 +1,43 @@
+# Two commands on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# wgpu's window-system probe complains on machines without a desktop session.
+ifndef XDG_RUNTIME_DIR
+export XDG_RUNTIME_DIR := /tmp
+endif
+
+.PHONY: demo test lint format readme clean
+
+demo: $(VENV)/installed-demo
+	@sh scripts/ensure-adapter.sh $(BIN)/webgpu-ops
+	$(BIN)/webgpu-ops demo embed
+
+test: $(VENV)/installed-test
+	@sh scripts/ensure-adapter.sh $(BIN)/webgpu-ops
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The support table of the README.
+readme: $(VENV)/installed-test
+	$(BIN)/python scripts/update_readme.py
+
+# One stamp for each extra: a second run installs nothing.
+$(VENV)/installed-%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

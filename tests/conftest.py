@@ -1,0 +1,28 @@
+"""Fixtures of all tests. Tests that take ``device`` run in both modes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+
+import pytest
+
+# wgpu's window-system probe complains on machines without a desktop session.
+os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+
+from webgpu_ops.core.device import Device
+
+MODES = ("native", "portable")
+
+
+@cache
+def device_of(mode: str) -> Device:
+    """One device a mode for the whole run, so that pipelines are compiled once."""
+    return Device(portable=True) if mode == "portable" else Device.default()
+
+
+@pytest.fixture(params=MODES)
+def device(request: pytest.FixtureRequest) -> Device:
+    """``native``: every feature the adapter offers; ``portable``: none, and WebGPU's smallest limits."""
+    return device_of(request.param)

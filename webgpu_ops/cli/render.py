@@ -1,0 +1,98 @@
+"""``render``: the WGSL that a call uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.syntax import Syntax
+
+from .. import plan, schema
+from ..conformance import split_qualified
+from ..core import dtypes, program
+from ..core.plan import Capabilities, TensorSpec
+from ..errors import DeviceError, SchemaError, UnsupportedError
+from ..reference import samples
+from .common import device, read_array, split_assignment
+
+
+def render(
+    operator: str,
+    inputs: Sequence[str],
+    attributes: Sequence[str],
+    opset: int | None,
+    portable: bool,
+    seed: int,
+) -> None:
+    """Print the plan as a comment, then every dispatch's WGSL."""
+    op, domain = split_qualified(operator)
+    declared = schema.find(op, domain, opset)
+    wanted: Sequence[str] | None = None
+    call: Mapping[str, Any]
+    values: Mapping[str, Any]
+    if inputs:
+        call = dict(_input(text) for text in inputs)
+        values = dict(_attribute(text, declared) for text in attributes)
+    else:
+        draw = samples.draw_of(op, domain)
+        if draw is None:
+            raise UnsupportedError(f"{op}: no calls to draw; describe one with --input NAME=TYPE[SHAPE]")
+        sample = draw(np.random.default_rng(seed))
+        call = {name: value for name, value in sample.inputs.items() if value is not None}
+        values = {**sample.attributes, **dict(_attribute(text, declared) for text in attributes)}
+        wanted, opset = sample.outputs or None, opset or sample.opset
+    capabilities = _capabilities(portable)
+    made = plan(op, call, values, domain=domain, opset=opset, outputs=wanted, capabilities=capabilities)
+    console = Console()
+    for name, value in call.items():
+        shape, dtype = list(value.shape), value.dtype
+        print(f"// input {name}: {dtype} {shape}")
+    print("\n".join(f"// {line}" for line in made.describe().splitlines()))
+    for i, dispatch in enumerate(made.dispatches, 1):
+        title = f"// dispatch {i} of {len(made.dispatches)}: {dispatch.template}"
+        text = f"\n{title}\n{program.render(dispatch, capabilities)}"
+        console.print(Syntax(text, "wgsl", theme="ansi_dark")) if console.is_terminal else print(text)
+
+
+def _capabilities(portable: bool) -> Capabilities:
+    """What the adapter here offers; without one, what every adapter offers."""
+    if portable:
+        return Capabilities()
+    try:
+        return device(False).capabilities
+    except DeviceError:
+        return Capabilities()
+
+
+def _input(text: str) -> tuple[str, TensorSpec | np.ndarray]:
+    name, value = split_assignment(text, "--input")
+    if value.endswith((".npy", ".pb")):
+        return name, read_array(Path(value))
+    found = re.fullmatch(r"(\w+)\[([\d,\s]*)\]", value)
+    if found is None or found[1] not in dtypes.BY_NAME:
+        raise SchemaError(
+            f"--input {text}: expected TYPE[SHAPE] such as float32[2,64] or a .npy file; "
+            f"types are {', '.join(dtypes.BY_NAME)}"
+        )
+    shape = tuple(int(d) for d in found[2].replace(",", " ").split())
+    return name, TensorSpec(shape, dtypes.BY_NAME[found[1]])
+
+
+def _attribute(text: str, declared: schema.OperatorSchema) -> tuple[str, Any]:
+    name, value = split_assignment(text, "--attribute")
+    if name not in declared.attributes:
+        known = ", ".join(sorted(declared.attributes)) or "none"
+        raise SchemaError(f"{declared.name}: no attribute {name}; there are {known}")
+    kind = declared.attributes[name].type
+    convert = {"int": int, "float": float, "string": str}.get(kind.removesuffix("s"))
+    if convert is None:
+        raise SchemaError(f"{declared.name}: attribute {name} is a {kind}; it cannot be given here")
+    try:
+        parts = [convert(v) for v in value.split(",")] if kind.endswith("s") else convert(value)
+    except ValueError:
+        raise SchemaError(f"{declared.name}: attribute {name} is of type {kind}, not {value!r}") from None
+    return name, parts

