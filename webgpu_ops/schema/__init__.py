@@ -6,7 +6,7 @@
 from .check import ValueType, check_node, check_types, output_types
 from .names import functions, snake_case
 from .read import CONTRIB, contrib_names, find
-from .types import Attribute, AttributeType, OperatorSchema, Parameter
+from .types import Attribute, AttributeType, OperatorSchema, Parameter, slot_names
 
 __all__ = [
     "CONTRIB",
@@ -21,5 +21,6 @@ __all__ = [
     "find",
     "functions",
     "output_types",
+    "slot_names",
     "snake_case",
 ]

@@ -76,15 +76,15 @@ def check_types(
             if text not in allowed:
                 hint = f" ({variable})" if variable else ""
                 raise SchemaError(
-                    f"{schema.name}: input {label} has type {_readable(text)}; "
-                    f"expected {_one_of([_readable(t) for t in allowed])}{hint}"
+                    f"{schema.name}: input {label} has type {readable(text)}; "
+                    f"expected {_one_of([readable(t) for t in allowed])}{hint}"
                 )
             if variable is None or not p.homogeneous:
                 continue
             earlier, seen = first.setdefault(variable, (label, text))
             if text != seen:
                 raise SchemaError(
-                    f"{schema.name}: input {label} has type {_readable(text)}; expected {_readable(seen)}, "
+                    f"{schema.name}: input {label} has type {readable(text)}; expected {readable(seen)}, "
                     f"the type of {earlier} (both are {variable})"
                 )
             element = _element(text)
@@ -241,7 +241,7 @@ def _one_of(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
 
-def _readable(type_string: str) -> str:
+def readable(type_string: str) -> str:
     """``tensor(float)`` -> ``float32``; sparse tensors and sequences keep ONNX's spelling."""
     try:
         return str(dtypes.from_type_string(type_string))

@@ -95,6 +95,10 @@ def _data(file: str) -> Mapping[str, Any]:
     return json.loads(resources.files(__package__).joinpath(file).read_text(encoding="utf-8"))
 
 
+def _summary(domain: str, op: str) -> str:
+    return _data("summaries.json")[domain or "ai.onnx"].get(op, "")
+
+
 @cache
 def _standard_schemas() -> tuple[OpSchema, ...]:
     return tuple(s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
@@ -122,6 +126,7 @@ def _from_data(name: str, data: Mapping[str, Any]) -> OperatorSchema:
         output_count=tuple(data["output_count"]),
         attributes=MappingProxyType(attributes),
         type_constraints=MappingProxyType({k: tuple(v) for k, v in data["type_constraints"].items()}),
+        doc=_summary(data["domain"], name),
     )
 
 
@@ -188,7 +193,7 @@ def _from_onnx(schema: OpSchema) -> OperatorSchema:
         type_constraints=MappingProxyType(
             {t.type_param_str: tuple(t.allowed_type_strs) for t in schema.type_constraints}
         ),
-        doc=schema.doc or "",
+        doc=_summary("", schema.name) or schema.doc or "",
     )
 
 

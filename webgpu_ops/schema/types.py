@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -57,7 +57,7 @@ class OperatorSchema:
 
     ``input_count`` and ``output_count`` are (least, most) slots of a node; most is None where the
     last parameter is variadic. ``type_constraints`` maps a type variable to the ONNX types it may
-    take.
+    take. ``doc`` is a one-line summary where the package has one, else ONNX's own text.
     """
 
     name: str
@@ -77,10 +77,18 @@ class OperatorSchema:
 
     @property
     def required_outputs(self) -> tuple[str, ...]:
-        """Names of the outputs that a call gives if it asks for none in particular."""
-        return tuple(p.name for p in self.outputs if not p.optional)
+        """What a call gives if it asks for no outputs: the required ones, or all where none is."""
+        needed = [p for p in self.outputs if not p.optional] or self.outputs
+        return tuple(slot_names(needed, len(needed)))
 
     @property
     def qualified_name(self) -> str:
         """Domain and name, e.g. ``com.microsoft:BiasGelu`` or ``ai.onnx:Attention``."""
         return f"{self.domain or 'ai.onnx'}:{self.name}"
+
+
+def slot_names(parameters: Sequence[Parameter], count: int) -> list[str]:
+    """A name for each slot; a variadic X of a node with ``count`` slots gives X[0], X[1], ..."""
+    names = [p.name for p in parameters if not p.variadic]
+    variadic = [p.name for p in parameters if p.variadic]
+    return names + [f"{name}[{i}]" for name in variadic for i in range(count - len(names))]
