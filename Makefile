@@ -8,7 +8,7 @@ ifndef XDG_RUNTIME_DIR
 export XDG_RUNTIME_DIR := /tmp
 endif
 
-.PHONY: demo test lint format readme clean
+.PHONY: demo test lint format support clean
 
 demo: $(VENV)/installed-demo
 	@sh scripts/ensure-adapter.sh $(BIN)/webgpu-ops
@@ -27,9 +27,9 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# The support table of the README.
-readme: $(VENV)/installed-test
-	$(BIN)/python scripts/update_readme.py
+# The support table of the README and the list of operators still missing.
+support: $(VENV)/installed-test
+	$(BIN)/python scripts/update_support.py
 
 # One stamp for each extra: a second run installs nothing.
 $(VENV)/installed-%: pyproject.toml | $(BIN)/python

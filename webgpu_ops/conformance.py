@@ -150,7 +150,8 @@ def _open_zip(path: Path) -> zipfile.Path:
 
 
 def _cases(operator: str, folder: Path | zipfile.Path) -> Iterator[Case]:
-    for entry in sorted(folder.iterdir(), key=lambda e: e.name):
+    entries: list[Any] = list(folder.iterdir())
+    for entry in sorted(entries, key=lambda e: e.name):
         if (entry / "meta.json").exists():
             yield Case(operator, entry.name, entry)
 

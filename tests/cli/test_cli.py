@@ -78,9 +78,9 @@ def test_ops_lists_every_operator(capsys: pytest.CaptureFixture[str]) -> None:
 def test_readme_holds_the_support_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code("ops", "--markdown") == 0
     table = capsys.readouterr().out.strip()
-    begin, end = "<!-- support table: make readme -->\n", "\n<!-- end of support table -->"
+    begin, end = "<!-- support table: make support -->\n", "\n<!-- end of support table -->"
     kept = README.read_text(encoding="utf-8").split(begin)[1].split(end)[0]
-    assert kept.strip() == table, "run `make readme`"
+    assert kept.strip() == table, "run `make support`"
 
 
 def test_run_writes_every_output(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ def test_unsupported_list_is_the_truth() -> None:
     listed = UNSUPPORTED.read_text().split()
     assert sorted(listed) == sorted(missing), (
         f"listed, but implemented: {sorted(set(listed) - set(missing))}; "
-        f"neither listed nor implemented: {sorted(set(missing) - set(listed))}"
+        f"neither listed nor implemented: {sorted(set(missing) - set(listed))}; `make support` writes the list"
     )
 
 

@@ -50,9 +50,14 @@ def supported() -> frozenset[tuple[str, str]]:
     return frozenset(_HANDLERS)
 
 
+def handler(domain: str, op: str) -> type[Operator] | None:
+    """The descriptor class of an operator, or None."""
+    return _HANDLERS.get((domain, op))
+
+
 def describe(domain: str, op: str, opset: int, attributes: Mapping[str, Any]) -> Operator:
     """The descriptor of a node whose attributes were checked against the schema."""
-    cls = _HANDLERS.get((domain, op))
+    cls = handler(domain, op)
     if cls is None:
         raise UnsupportedError(f"{op}: no WebGPU implementation of {domain or 'ai.onnx'}:{op}")
     fields = {f.name for f in dataclasses.fields(cls)} - {"op", "opset"}
