@@ -3,11 +3,6 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# wgpu's window-system probe complains on machines without a desktop session.
-ifndef XDG_RUNTIME_DIR
-export XDG_RUNTIME_DIR := /tmp
-endif
-
 .PHONY: demo test lint format support clean
 
 demo: $(VENV)/installed-demo
@@ -37,7 +32,7 @@ $(VENV)/installed-%: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

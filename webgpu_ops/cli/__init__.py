@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -11,6 +13,8 @@ from ..errors import WebGpuOpsError
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 a check failed, 2 bad input in one clear line."""
+    # wgpu's window-system probe complains on machines without a desktop session.
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     from .app import app
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ from .common import device
 
 if TYPE_CHECKING:
     from ..core.device import Device
+
+
+# A message may hold a whole shader; --json keeps all of it.
+MESSAGE_WIDTH = 400
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,12 @@ def _run(checks: dict[str, list[Check]], console: Console) -> Iterator[tuple[str
 def _print_line(console: Console, operator: str, outcomes: dict[str, Outcome], seconds: float) -> None:
     failures = {name: o.message for name, o in outcomes.items() if not o.passed}
     worst = max((o.error for o in outcomes.values() if o.passed), default=0.0)
-    state = f"[red]{len(failures):4} failed[/red]" if failures else " " * 11
+    state = f"[red]{len(failures):3} failed[/red]" if failures else " " * 10
     passed = len(outcomes) - len(failures)
-    console.print(f"{operator:36} {passed:4} passed {state}  max error {worst:8.1e} {seconds:6.1f} s")
+    console.print(f"{operator:34} {passed:3} passed {state}  max error {worst:7.1e} {seconds:6.1f} s")
     for name, message in failures.items():
-        console.print(f"    [red]{escape(name)}[/red]: {escape(message)}", soft_wrap=True)
+        short = textwrap.shorten(message, MESSAGE_WIDTH, placeholder=" ...")
+        console.print(f"    [red]{escape(name)}[/red]: {escape(short)}", soft_wrap=True)
 
 
 def _write(path: Path, device: Device, portable: bool, results: dict[str, dict[str, Outcome]]) -> None:
