@@ -52,8 +52,8 @@ class Node:
         checked = schemas.check_node(self.schema, present, wanted, attributes or {})
         self.opset = self.schema.since_version if opset is None else opset
         self.descriptor = registry.describe(self.schema.domain, op, self.opset, checked)
-        self.input_names = _slot_names(self.schema.inputs, len(present))
-        self.output_names = _slot_names(self.schema.outputs, len(wanted))
+        self.input_names = schemas.slot_names(self.schema.inputs, len(present))
+        self.output_names = schemas.slot_names(self.schema.outputs, len(wanted))
         self.wanted = frozenset(n for n, w in zip(self.output_names, wanted, strict=False) if w)
         self.declared = dict(declared or {})
         self._host_reads: dict[Any, frozenset[str]] = {}
@@ -284,13 +284,14 @@ def run(
     opset: int | None = None,
     outputs: Sequence[str] | Mapping[str, Tensor | None] | None = None,
     device: Device | None = None,
-) -> list[Tensor | None]:
+) -> list[Tensor | np.ndarray | None]:
     """Run one operator.
 
     ``inputs`` holds arrays or tensors in the schema's order (None for a gap), or by name.
     ``outputs`` names the wanted outputs, or maps them to existing tensors to write into (None =
     allocate); by default the operator's required outputs are wanted. Returns tensors in the
-    schema's order, None for what is not wanted. Raises WebGpuOpsError before anything is written.
+    schema's order, None for what is not wanted; strings stay arrays on the host. Raises
+    WebGpuOpsError before anything is written.
     """
     schema = schemas.find(op, domain, opset)
     device = device or Device.default()
@@ -299,7 +300,10 @@ def run(
     bound = {k: v for k, v in outputs.items() if v is not None} if isinstance(outputs, Mapping) else {}
     node = _node(schema, opset, attributes or {}, tuple(v is not None for v in values), names)
     results = node.run(device, values, bound, own_arrays=False)
-    return [Tensor.from_numpy(r, device, keep_host=True) if isinstance(r, np.ndarray) else r for r in results]
+    return [
+        Tensor.from_numpy(r, device, keep_host=True) if isinstance(r, np.ndarray) and r.dtype != object else r
+        for r in results
+    ]
 
 
 def plan(
@@ -336,7 +340,7 @@ def _node(
     names: Collection[str],
 ) -> Node:
     """The node of a call, kept for the next call with the same attributes and wiring."""
-    slots = _slot_names(schema.outputs, max(len(schema.outputs), len(names)))
+    slots = schemas.slot_names(schema.outputs, max(len(schema.outputs), len(names)))
     wanted = [n in names for n in slots]
 
     def make() -> Node:
@@ -355,14 +359,6 @@ def _node(
         if len(_NODES) > PLANS_PER_NODE:
             _NODES.popitem(last=False)
     return found
-
-
-def _slot_names(parameters: Sequence[schemas.Parameter], count: int) -> list[str]:
-    """One name a slot; a variadic parameter X gives X[0], X[1], ..."""
-    if parameters and parameters[-1].variadic:
-        fixed = [p.name for p in parameters[:-1]]
-        return fixed + [f"{parameters[-1].name}[{i}]" for i in range(max(0, count - len(fixed)))]
-    return [p.name for p in parameters]
 
 
 def _in_order(schema: OperatorSchema, inputs: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
@@ -410,10 +406,11 @@ def _value(value: Any, schema: OperatorSchema, index: int) -> Any:
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
-    names = _slot_names(schema.inputs, index + 1)
+    names = schemas.slot_names(schema.inputs, index + 1)
     name = names[index] if index < len(names) else f"number {index}"
     raise SchemaError(
-        f"{schema.name}: input {name} is a {type(value).__name__}; expected a NumPy array or a webgpu_ops.Tensor"
+        f"{schema.name}: input {name} is a {type(value).__name__}; "
+        "expected a NumPy array or a webgpu_ops.Tensor"
     )
 
 
