@@ -59,6 +59,8 @@ class BufferPool:
         self._device = device
         self._idle: dict[int, list[_Idle]] = defaultdict(list)
         self._returned: deque[_Idle] = deque()  # filled by finalizers, which must not take the lock
+        # Keeps lent GPU buffers out of reference cycles, whose collection would release them too.
+        self._lent: dict[int, wgpu.GPUBuffer] = {}
         self._idle_limit = idle_limit
         self._in_use = 0
         self._idle_bytes = 0
@@ -102,6 +104,7 @@ class BufferPool:
                     ) from error
             self._in_use += size
             self.peak_bytes = max(self.peak_bytes, self._in_use)
+            self._lent[uid] = gpu
             return Buffer(gpu, size, uid, self._returned)
 
     def trim(self) -> None:
@@ -121,6 +124,7 @@ class BufferPool:
             while self._returned:
                 gpu, size, uid = self._returned.popleft()
                 self._in_use -= size
+                del self._lent[uid]
                 if self._idle_bytes + size > self._idle_limit:
                     self._device.stream.forget(uid)
                     continue
