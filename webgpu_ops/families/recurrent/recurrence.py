@@ -1,0 +1,218 @@
+"""The linear recurrence that the gated delta operators share, token by token or in chunks.
+
+For one value head, with state S [dk, dv] and ``rate`` 1 unless a delta rule retrieves::
+
+    S = exp(g) S + k (rate (v - exp(g) S^T k))^T        o = scale S^T q
+
+*Recurrent*: the state stays in registers; short sequences and decoding. *Chunked*: two dispatches
+whatever the length. The first solves each chunk's triangular system (the WY form) for all chunks at
+once, the second walks the chunks with products of matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.dtypes import float32
+from ...core.plan import Builder, Slot
+
+CHUNKED_FROM = 64  # tokens from which the chunks' fixed cost pays
+STATE_FLOATS = 2048  # of the chunked path's state tile: half of the portable workgroup memory
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where a token's heads lie in a tensor: packed QKV is one tensor with three of these."""
+
+    slot: Slot
+    offset: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A call, whatever operator it came from. ``decay`` and ``beta`` are None where unused.
+
+    ``length`` is every request's token count, or None if ``cu_seqlens`` says so on the device.
+    ``decay`` is [tokens, heads_v] or, ``per_key``, [tokens, heads_v, dk]; states are
+    [batch, heads_v, dv, dk]. Key head of value head h is h // (heads_v / heads_k).
+    """
+
+    query: Rows
+    key: Rows
+    value: Rows
+    tokens: int
+    batch: int
+    length: int | None
+    heads_k: int
+    heads_v: int
+    dk: int
+    dv: int
+    scale: float
+    retrieves: bool
+    l2_norm: bool
+    sigmoid_beta: bool
+    per_key: bool
+    capacity: int
+    chunk_size: int
+    cu_seqlens: Slot | None
+    decay: Slot | None
+    beta: Slot | None
+    initial_state: Slot | None
+    a_log: Slot | None
+    dt_bias: Slot | None
+    capture_count: Slot | None
+    output: Slot
+    final_state: Slot | None
+    state_update: Slot | None
+
+    @property
+    def chunk(self) -> int:
+        """Tokens a chunk: 32, or 16 where the node asks for that few."""
+        return 16 if self.chunk_size <= 16 else 32
+
+    @property
+    def slots(self) -> int:
+        """Chunks that hold the tokens however they are spread over the requests."""
+        return self.tokens // self.chunk + self.batch
+
+    @property
+    def work_floats(self) -> int:
+        return self.slots * self.heads_v * (2 * self.chunk**2 + 4 * self.chunk)
+
+    def prefers_chunks(self, b: Builder) -> bool:
+        """Whether the chunked path can take this call and is worth it.
+
+        Ragged lengths are known to the device alone: the longest possible one decides, unless the
+        average is so short that most of each chunk would be empty.
+        """
+        longest = self.tokens - self.batch + 1 if self.length is None else self.length
+        return (
+            longest >= CHUNKED_FROM
+            and self.tokens >= 16 * self.batch
+            and not self.per_key
+            and self.state_update is None
+            and self.dk <= STATE_FLOATS // 4
+            and self.work_floats * 4 <= b.caps.max_binding_bytes
+        )
+
+    def plan(self, b: Builder) -> None:
+        """Append the dispatches of the path that fits, and name it."""
+        if self.prefers_chunks(b):
+            b.path = "chunked"
+            self._chunked(b)
+        else:
+            b.path = "recurrent"
+            self._recurrent(b)
+
+    def _geometry(self) -> dict[str, int | float]:
+        return {
+            "tokens": self.tokens,
+            "batch": self.batch,
+            "length": self.length or 0,
+            "heads_v": self.heads_v,
+            "sharing": self.heads_v // self.heads_k,
+            "dk": self.dk,
+            "dv": self.dv,
+            "scale": float(self.scale),
+            "query_offset": self.query.offset,
+            "query_stride": self.query.stride,
+            "key_offset": self.key.offset,
+            "key_stride": self.key.stride,
+            "value_offset": self.value.offset,
+            "value_stride": self.value.stride,
+        }
+
+    def _recurrent(self, b: Builder) -> None:
+        # Where barriers are dear one lane keeps all key channels of its columns; else about eight.
+        parts = 1
+        while b.caps.device_class == "gpu" and parts < 32 and parts * 8 < self.dk:
+            parts *= 2
+        workgroup = 64
+        quads = -(-self.dv // 4)
+        if parts > 1:  # lanes that meet at a barrier must walk the same tokens
+            quads = -(-quads * parts // workgroup) * workgroup // parts
+        b.dispatch(
+            "recurrent/recurrent",
+            reads={
+                "query": self.query.slot,
+                "key": self.key.slot,
+                "value": self.value.slot,
+                "cu_seqlens": self.cu_seqlens,
+                "decay": self.decay,
+                "beta": self.beta,
+                "initial_state": self.initial_state,
+                "a_log": self.a_log,
+                "dt_bias": self.dt_bias,
+                "capture_count": self.capture_count if self.state_update else None,
+            },
+            writes={
+                "output": self.output,
+                "final_state": self.final_state,
+                "state_update": self.state_update,
+            },
+            uniforms={**self._geometry(), "quads": quads, "capacity": self.capacity},
+            constants={
+                "parts": parts,
+                "registers": -(-self.dk // parts),
+                "retrieves": self.retrieves,
+                "l2_norm": self.l2_norm,
+                "sigmoid_beta": self.sigmoid_beta,
+                "per_key": self.per_key,
+            },
+            threads=self.batch * self.heads_v * quads * parts,
+            workgroup=workgroup,
+        )
+
+    def _chunked(self, b: Builder) -> None:
+        rows = -(-self.dk // 16) * 16
+        quads = 1  # four-column groups whose state fits the tile
+        while quads < 4 and quads * 8 * rows <= STATE_FLOATS and quads * 4 < self.dv:
+            quads *= 2
+        tiles = -(-self.dv // (quads * 4))
+        work = b.scratch("chunks", (self.work_floats,), float32)
+        geometry = self._geometry()
+        b.dispatch(
+            "recurrent/chunk_prepare",
+            reads={
+                "query": self.query.slot,
+                "key": self.key.slot,
+                "cu_seqlens": self.cu_seqlens,
+                "decay": self.decay,
+                "beta": self.beta,
+                "a_log": self.a_log,
+                "dt_bias": self.dt_bias,
+            },
+            writes={"work": work},
+            uniforms={**geometry, "slots": self.slots},
+            constants={
+                "chunk": self.chunk,
+                "retrieves": self.retrieves,
+                "l2_norm": self.l2_norm,
+                "sigmoid_beta": self.sigmoid_beta,
+                "per_key": False,
+            },
+            groups=self.slots * self.heads_v,
+            workgroup=64,
+        )
+        b.dispatch(
+            "recurrent/chunk_scan",
+            reads={
+                "query": self.query.slot,
+                "key": self.key.slot,
+                "value": self.value.slot,
+                "cu_seqlens": self.cu_seqlens,
+                "initial_state": self.initial_state,
+                "work": work,
+            },
+            writes={"output": self.output, "final_state": self.final_state},
+            uniforms={**geometry, "tiles": tiles},
+            constants={
+                "chunk": self.chunk,
+                "quads": quads,
+                "rows": rows,
+                "retrieves": self.retrieves,
+            },
+            groups=self.batch * self.heads_v * tiles,
+            workgroup=64,
+        )

@@ -1,0 +1,146 @@
+// Token by token. `parts` lanes share four value columns of one head's state S [dk, dv] and hold
+// every parts-th key channel of them in registers from the first token to the last, so the whole
+// incoming state is read before any of it is written. With parts = 1 nothing is shared.
+{% include "recurrent/lib.wgsl" %}
+
+const PARTS = {{ parts }}u;
+const REGISTERS = {{ registers }}u;
+const TERMS = 11u;  // S^T k and S^T q of four columns, k.q, k.k, q.q
+#% if parts > 1
+var<workgroup> shares: array<array<f32, TERMS>, WG>;
+var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
+#% endif
+
+{% call kernel() %}
+    let part = lane % PARTS;
+    let item = thread / PARTS;
+    let v0 = (item % u.quads) * 4u;
+    let head = (item / u.quads) % u.heads_v;
+    let request = item / (u.quads * u.heads_v);
+    var begin = 0u;
+    var end = 0u;
+    var columns = 0u;
+    if (request < u.batch) {
+        begin = request_begin(request);
+        end = request_end(request);
+        columns = min(u.dv - min(v0, u.dv), 4u);
+    }
+    let state = (request * u.heads_v + head) * u.dv + v0;
+    let writes = part == 0u && columns > 0u;
+
+    var s: array<vec4<f32>, REGISTERS>;
+#% if initial_state
+    for (var r = 0u; r < REGISTERS; r++) {
+        let i = part + r * PARTS;
+        for (var c = 0u; c < columns && i < u.dk; c++) {
+            s[r][c] = load_initial_state((state + c) * u.dk + i);
+        }
+    }
+#% endif
+#% if state_update
+    let captured = min(u32(clamp(load_capture_count(request), 0, i32(u.capacity))), end - begin);
+    let keys_at = u.capacity * u.heads_v;
+    let deltas_at = keys_at + u.capacity * (u.heads_v / u.sharing) * u.dk;
+    let update = request * (deltas_at + u.capacity * u.heads_v * u.dv);
+#% endif
+
+    for (var t = begin; t < end; t++) {
+        let k_row = key_row(t, head);
+        let q_row = query_row(t, head);
+        var k: array<f32, REGISTERS>;
+        var sk = vec4<f32>();
+        var sq = vec4<f32>();
+        var dots = vec3<f32>();
+#% if decay and not per_key
+        let kept = exp(log_decay(t, head, 0u));
+#% endif
+        for (var r = 0u; r < REGISTERS; r++) {
+            let i = part + r * PARTS;
+            if (i < u.dk) {
+#% if decay
+                s[r] *= {{ "exp(log_decay(t, head, i))" if per_key else "kept" }};
+#% endif
+                k[r] = load_key(k_row + i);
+                let q = load_query(q_row + i);
+                sk += s[r] * k[r];
+                sq += s[r] * q;
+                dots += vec3<f32>(k[r] * q, k[r] * k[r], q * q);
+            }
+        }
+#% if parts > 1
+        shares[lane] = array<f32, TERMS>(
+            sk.x, sk.y, sk.z, sk.w, sq.x, sq.y, sq.z, sq.w, dots.x, dots.y, dots.z
+        );
+        workgroupBarrier();
+        let first = lane - part;
+        for (var term = part; term < TERMS; term += PARTS) {
+            var sum = 0.0;
+            for (var p = 0u; p < PARTS; p++) {
+                sum += shares[first + p][term];
+            }
+            sums[lane / PARTS][term] = sum;
+        }
+        workgroupBarrier();
+        let all = sums[lane / PARTS];
+        sk = vec4<f32>(all[0], all[1], all[2], all[3]);
+        sq = vec4<f32>(all[4], all[5], all[6], all[7]);
+        dots = vec3<f32>(all[8], all[9], all[10]);
+#% endif
+        var k_norm = 1.0;
+        var q_norm = 1.0;
+#% if l2_norm
+        k_norm = inverseSqrt(dots.y + 1e-12);
+        q_norm = inverseSqrt(dots.z + 1e-12);
+#% endif
+        var delta = vec4<f32>();
+        for (var c = 0u; c < columns; c++) {
+            delta[c] = load_value(value_row(t, head) + v0 + c);
+        }
+#% if retrieves
+        delta = rate(t, head) * (delta - k_norm * sk);
+#% endif
+        for (var r = 0u; r < REGISTERS; r++) {
+            k[r] *= k_norm;
+            s[r] += k[r] * delta;
+        }
+        if (writes) {
+            let out = (u.scale * q_norm) * (sq + (k_norm * dots.x) * delta);
+            store4_output((t * u.heads_v + head) * u.dv + v0, out, columns);
+        }
+#% if state_update
+        let local = t - begin;
+        if (local < captured && columns > 0u) {
+            for (var c = 0u; c < columns && writes; c++) {
+                store_state_update(update + deltas_at + (local * u.heads_v + head) * u.dv + v0 + c, delta[c]);
+            }
+            if (v0 == 0u && part == 0u) {
+                store_state_update(update + local * u.heads_v + head, exp(log_decay(t, head, 0u)));
+            }
+            if (v0 == 0u && head % u.sharing == 0u) {
+                let row = update + keys_at + (local * (u.heads_v / u.sharing) + head / u.sharing) * u.dk;
+                for (var r = 0u; r < REGISTERS && part + r * PARTS < u.dk; r++) {
+                    store_state_update(row + part + r * PARTS, k[r]);
+                }
+            }
+        }
+#% endif
+    }
+
+#% if final_state
+    for (var r = 0u; r < REGISTERS; r++) {
+        let i = part + r * PARTS;
+        for (var c = 0u; c < columns && i < u.dk; c++) {
+            store_final_state((state + c) * u.dk + i, s[r][c]);
+        }
+    }
+#% endif
+#% if cu_seqlens
+    // Tokens that a malformed cu_seqlens leaves to no request read as zero.
+    for (var t = 0u; t < begin && request == 0u && writes; t++) {
+        store4_output((t * u.heads_v + head) * u.dv + v0, vec4<f32>(), columns);
+    }
+    for (var t = end; t < u.tokens && request + 1u == u.batch && writes; t++) {
+        store4_output((t * u.heads_v + head) * u.dv + v0, vec4<f32>(), columns);
+    }
+#% endif
+{% endcall %}
