@@ -13,7 +13,7 @@ from . import schema as schemas
 from .core import dtypes
 from .core.device import Device
 from .core.dtypes import DType
-from .core.plan import PORTABLE, Builder, Capabilities, Plan, Slot, TensorSpec
+from .core.plan import PORTABLE, Builder, Capabilities, Plan, Shape, Slot, TensorSpec
 from .core.stream import PreparedPlan
 from .core.tensor import SparseTensor, Tensor
 from .errors import SchemaError, ShapeError, UnsupportedError
@@ -143,21 +143,26 @@ class Node:
                     outputs.append(None)
                     continue
                 given = bound.get(slot.name)
-                if given is None:
+                if given is None or i in plan.measured:
                     outputs.append(Tensor.empty(slot.shape, slot.dtype, device))
                     continue
-                if given.shape != slot.shape or given.dtype != slot.dtype:
-                    raise ShapeError(
-                        f"{self.op}: output {slot.name} is bound to {given.dtype} {given.shape}; "
-                        f"expected {slot.dtype} {slot.shape}"
-                    )
+                self._check_bound(slot, slot.shape, given)
                 if self._must_detour(plan, i, given, feeds):
                     detour = Tensor.empty(slot.shape, slot.dtype, device)
                     copies.append((detour, given))
                     given = detour
                 outputs.append(given)
-            device.stream.execute(prepared, feeds, outputs)
+            measured = device.stream.execute(prepared, feeds, outputs)
             results: list[Tensor | np.ndarray | None] = list(outputs)
+            for i, shape in measured.items():
+                slot, whole = plan.outputs[i], outputs[i]
+                if slot is not None and whole is not None:
+                    results[i] = whole.view(shape)
+                    given = bound.get(slot.name)
+                    if given is not None:
+                        self._check_bound(slot, shape, given)
+                        device.stream.copy(whole.view(shape), given)
+                        results[i] = given
             for detour, target in copies:
                 device.stream.copy(detour, target)
                 results[outputs.index(detour)] = target
@@ -261,6 +266,13 @@ class Node:
                     f"{self.op}: output {output} {came}; expected the allocation of input {source}, "
                     f"given as outputs={{'{output}': ...}}"
                 )
+
+    def _check_bound(self, slot: Slot, shape: Shape, given: Tensor) -> None:
+        if given.shape != shape or given.dtype != slot.dtype:
+            raise ShapeError(
+                f"{self.op}: output {slot.name} is bound to {given.dtype} {given.shape}; "
+                f"expected {slot.dtype} {shape}"
+            )
 
     @staticmethod
     def _must_detour(plan: Plan, output: int, given: Tensor, feeds: Sequence[Tensor | None]) -> bool:

@@ -57,12 +57,12 @@ class TensorSpec:
         return self.size * self.dtype.itemsize
 
 
-Role = Literal["input", "output", "scratch"]
+Role = Literal["input", "output", "scratch", "constant"]
 
 
 @dataclass(frozen=True)
 class Slot(TensorSpec):
-    """A tensor of the call: input, output or scratch number ``index``."""
+    """A tensor of the call: input, output, scratch or constant number ``index``."""
 
     role: Role
     index: int
@@ -209,7 +209,11 @@ class Alias:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a call will do. ``outputs`` holds None for outputs nobody asked for."""
+    """Everything a call will do. ``outputs`` holds None for outputs nobody asked for.
+
+    ``constants`` are arrays the steps read, uploaded once for a prepared plan. ``measured`` maps an
+    output to the scratch slot in which the steps leave its shape: see ``Builder.measure``.
+    """
 
     op: str
     path: str
@@ -217,6 +221,8 @@ class Plan:
     outputs: tuple[Slot | None, ...]
     host_outputs: Mapping[int, np.ndarray]
     scratch: tuple[Slot, ...]
+    constants: tuple[np.ndarray, ...]
+    measured: Mapping[int, Slot]
     steps: tuple[Step, ...]
     aliases: tuple[Alias, ...]
     in_place: frozenset[tuple[int, int]]
@@ -234,9 +240,10 @@ class Plan:
     def describe(self) -> str:
         """A printable summary: path, outputs, scratch and steps."""
         lines = [f"{self.op}: {self.path}"]
-        for out in self.outputs:
+        for i, out in enumerate(self.outputs):
             if out is not None:
-                lines.append(f"  output {out.name}: {out.dtype} {list(out.shape)}")
+                most = "at most " if i in self.measured else ""
+                lines.append(f"  output {out.name}: {out.dtype} {most}{list(out.shape)}")
         for alias in self.aliases:
             source, target = self.inputs[alias.input], self.outputs[alias.output]
             if source is not None and target is not None:
@@ -280,6 +287,8 @@ class Builder:
     path: str = "direct"
     steps: list[Step] = field(default_factory=list)
     scratch_slots: list[Slot] = field(default_factory=list)
+    constant_arrays: list[np.ndarray] = field(default_factory=list)
+    measured: dict[str, Slot] = field(default_factory=dict)
     output_slots: dict[str, Slot] = field(default_factory=dict)
     host_output_values: dict[str, np.ndarray] = field(default_factory=dict)
     aliases: list[Alias] = field(default_factory=list)
@@ -396,6 +405,23 @@ class Builder:
         self.scratch_slots.append(slot)
         return slot
 
+    def constant(self, name: str, array: np.ndarray) -> Slot:
+        """An array made while planning (a table, text as bytes), which the steps only read."""
+        slot = Slot(array.shape, dtypes.from_numpy(array.dtype), "constant", len(self.constant_arrays), name)
+        self.constant_arrays.append(array)
+        return slot
+
+    def measure(self, output: str, shape: Slot) -> None:
+        """Let the steps decide the shape of output ``output``, which was declared at its largest.
+
+        They write it into the scratch slot ``shape`` (uint32, one number a dimension) and the
+        elements, without gaps, into the front of the output. The call then waits for its work.
+        """
+        if shape.role != "scratch" or shape.dtype != dtypes.uint32:
+            raise TypeError(f"{self.op}: the shape of {output} has to be a uint32 scratch slot")
+        if output in self.wanted:
+            self.measured[output] = shape
+
     # What happens
 
     def dispatch(
@@ -476,6 +502,8 @@ class Builder:
             outputs=outputs,
             host_outputs={names.index(k): v for k, v in self.host_output_values.items()},
             scratch=tuple(self.scratch_slots),
+            constants=tuple(self.constant_arrays),
+            measured={names.index(k): v for k, v in self.measured.items()},
             steps=tuple(self.steps),
             aliases=tuple(self.aliases),
             in_place=frozenset(self.in_place),

@@ -17,7 +17,7 @@ import wgpu
 from ..errors import CompletionError, DeviceError, LimitError
 from .fence import Fence, wait_for
 from .memory import size_class
-from .plan import Copy, Dispatch, Fill, Plan, Slot, u32
+from .plan import Copy, Dispatch, Fill, Plan, Shape, Slot, u32
 from .program import Placement, Program, variant_of
 from .tensor import Tensor
 
@@ -82,6 +82,7 @@ class PreparedPlan:
                 slots = (step.source, step.target) if isinstance(step, Copy) else (step.target,)
             used.update(s.index for s in slots if s.role == "input")
         self.used_inputs = frozenset(used)
+        self.constants = [Tensor.from_numpy(array, device) for array in plan.constants]
 
 
 class Stream:
@@ -108,15 +109,18 @@ class Stream:
         prepared: PreparedPlan,
         inputs: Sequence[Tensor | None],
         outputs: Sequence[Tensor | None],
-    ) -> None:
-        """Record a plan's steps. Inputs it does not touch on the device may be None."""
+    ) -> dict[int, Shape]:
+        """Record a plan's steps. Inputs it does not touch on the device may be None.
+
+        Returns the shapes of the outputs that the plan measures, for which it waits.
+        """
         plan, device = prepared.plan, self._device
         with device.lock:
             device.check_alive()
             scratch = [Tensor.empty(s.shape, s.dtype, device) for s in plan.scratch]
             staged: list[tuple[Tensor, Tensor]] = []
             table: dict[str, list[Tensor | None]] = {"input": list(inputs), "scratch": list(scratch)}
-            table["output"] = list(outputs)
+            table |= {"output": list(outputs), "constant": list(prepared.constants)}
             for role in ("input", "output"):
                 for i, tensor in enumerate(table[role]):
                     if tensor is not None and tensor.offset % 4:
@@ -138,8 +142,10 @@ class Stream:
             for original, aligned in staged:
                 if id(original) in originals:
                     self.copy(aligned, original)
+            measured = {i: tuple(scratch[s.index].numpy().tolist()) for i, s in plan.measured.items()}
         if plan.fence:
             self.fence().wait()
+        return measured
 
     def _stage(self, tensor: Tensor, staged: list[tuple[Tensor, Tensor]]) -> Tensor:
         """An aligned stand-in for a view that starts inside a word; one for each such view."""
