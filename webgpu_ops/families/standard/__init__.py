@@ -1,0 +1,1 @@
+"""Operators of the standard ONNX domain that models use around the contrib operators."""

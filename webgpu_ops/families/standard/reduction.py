@@ -1,0 +1,213 @@
+"""Reductions and softmax over any axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...core import dtypes
+from ...core.dtypes import DType
+from ...core.plan import Builder, Shape, Slot, uniform_of
+from ...errors import UnsupportedError
+from ..layout import View, axes_of, axis_of, collapse, padded, wrapped
+from ..registry import Operator, register
+from .creation import fill
+
+
+def computing_type(dtype: DType) -> DType:
+    """The type in which sums of ``dtype`` are made: the narrow floats use float32."""
+    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def reduce(
+    b: Builder,
+    x: Slot | View,
+    y: Slot,
+    *,
+    axes: Sequence[int],
+    each: str = "x",
+    combine: str,
+    finish: str = "a",
+) -> None:
+    """Append ``y = finish(combine over axes of each(x))`` in the arithmetic of ``y``'s type.
+
+    ``each`` is an expression of ``x`` (one element), ``combine`` of ``a`` and ``b`` (partial
+    results, in any order), ``finish`` of ``a`` and ``u.count`` (how many elements went in). No
+    reduced axis may be empty; kept and reduced dimensions may alternate.
+    """
+    view = View.of(x)
+    compute = computing_type(y.dtype)
+
+    def part(dims: list[int]) -> tuple[Shape, tuple[int, ...]]:
+        whole = View(
+            view.slot, tuple(view.shape[d] for d in dims), tuple(view.strides[d] for d in dims), view.offset
+        )
+        shape, (strides,) = collapse(whole)
+        return shape, strides
+
+    kept_shape, kept_strides = part([d for d in range(len(view.shape)) if d not in axes])
+    reduced_shape, reduced_strides = part([d for d in range(len(view.shape)) if d in axes])
+    length = math.prod(reduced_shape)
+    # Few long reductions need more hands than one invocation a result; a GPU has many to offer.
+    cpu = b.caps.device_class == "cpu"
+    lanes = 1
+    if length >= 64 and y.size < (64 if cpu else 4096):
+        lanes = 8 if cpu else 64
+    quads = -(-y.size // 4)
+    b.dispatch(
+        "standard/reduce",
+        reads={"x": view.slot},
+        writes={"y": y},
+        uniforms={
+            "size": y.size,
+            "length": length,
+            "offset": view.offset,
+            "count": uniform_of(length, compute),
+            "kept_rank": len(kept_shape),
+            "kept_shape": padded(kept_shape),
+            "kept_strides": wrapped(kept_strides),
+            "reduced_rank": len(reduced_shape),
+            "reduced_shape": padded(reduced_shape),
+            "reduced_strides": wrapped(reduced_strides),
+        },
+        constants={
+            "each": each,
+            "combine": combine,
+            "finish": finish,
+            "lanes": lanes,
+            "flat": len(reduced_shape) == 1,
+            "compute": compute,
+        },
+        groups=quads if lanes > 1 else -(-quads // 64),
+        workgroup=lanes if lanes > 1 else 64,
+    )
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How an operator reduces, and what it makes of nothing."""
+
+    each: str
+    combine: str
+    finish: str
+    empty: float
+
+
+# A NaN wins on either side: as b because comparisons with it are false, as a by its test.
+_GREATER = "a if a > b or is_nan(a) else b"
+_LESS = "a if a < b or is_nan(a) else b"
+_REDUCTIONS = {
+    "ReduceSum": Reduction("x", "a + b", "a", 0.0),
+    "ReduceMean": Reduction("x", "a + b", "a / u.count", math.nan),
+    "ReduceMax": Reduction("x", _GREATER, "a", -math.inf),
+    "ReduceMin": Reduction("x", _LESS, "a", math.inf),
+    "ReduceProd": Reduction("x", "a * b", "a", 1.0),
+    "ReduceSumSquare": Reduction("x * x", "a + b", "a", 0.0),
+    "ReduceL1": Reduction("abs(x)", "a + b", "a", 0.0),
+    "ReduceL2": Reduction("x * x", "a + b", "sqrt(a)", 0.0),
+    "ReduceLogSum": Reduction("x", "a + b", "log(a)", -math.inf),
+}
+
+
+def empty_value(value: float, dtype: DType) -> np.ndarray:
+    """``value`` in ``dtype``, an infinity becoming the type's own limit where it has none."""
+    if dtype.is_float:
+        return np.array(value).astype(dtype.numpy)
+    if dtype.kind == "bool":
+        return np.array(value > 0)
+    limits = np.iinfo(dtype.numpy)
+    if math.isnan(value):
+        value = 0
+    return np.array(
+        limits.min if value == -math.inf else limits.max if value == math.inf else value, dtype.numpy
+    )
+
+
+@register(*_REDUCTIONS, domain="")
+@dataclass(frozen=True, kw_only=True)
+class Reduce(Operator):
+    """The Reduce* operators; axes are an attribute or (ReduceSum 13, the others 18) an input."""
+
+    axes: Sequence[int] | None = None
+    keepdims: int = 1
+    noop_with_empty_axes: int = 0
+
+    def plan(self, b: Builder) -> None:
+        x = b.need("data")
+        axes: Sequence[int] | None = self.axes
+        if "axes" in b.inputs and b.get("axes") is not None:
+            axes = [int(a) for a in b.host("axes").reshape(-1)]
+        how = _REDUCTIONS[self.op]
+        if not axes:
+            chosen: tuple[int, ...] = () if self.noop_with_empty_axes else tuple(range(x.rank))
+        else:
+            chosen = axes_of(b, axes, x.rank)
+        shape = tuple(
+            1 if d in chosen else size for d, size in enumerate(x.shape) if self.keepdims or d not in chosen
+        )
+        y = b.output("reduced", shape, x.dtype)
+        if not y.size:
+            return
+        if not x.size:
+            fill(b, y, empty_value(how.empty, x.dtype))
+        elif x.dtype.kind == "bool":
+            word = {"ReduceMax": "a or b", "ReduceMin": "a and b"}.get(self.op)
+            if word is None:
+                raise UnsupportedError(f"{self.op}: data is bool; expected a number type")
+            reduce(b, x, y, axes=chosen, combine=word)
+        else:
+            reduce(b, x, y, axes=chosen, each=how.each, combine=how.combine, finish=how.finish)
+
+
+@register("Softmax", "LogSoftmax", domain="")
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Operator):
+    """Softmax along ``axis``; before opset 13 over all dimensions from ``axis`` (default 1) on."""
+
+    axis: int | None = None
+
+    def plan(self, b: Builder) -> None:
+        x = b.need("input")
+        y = b.output("output", x.shape, x.dtype)
+        default = 1 if self.opset < 13 else -1
+        given = default if self.axis is None else self.axis
+        if self.opset < 13 and given == x.rank:
+            axis = x.rank
+        else:
+            axis = axis_of(b, given, max(1, x.rank))
+        end = axis + 1 if self.opset >= 13 else x.rank
+        softmax(
+            b,
+            x,
+            y,
+            outer=math.prod(x.shape[:axis]),
+            width=math.prod(x.shape[axis:end]),
+            inner=math.prod(x.shape[end:]),
+            log=self.op == "LogSoftmax",
+        )
+
+
+def softmax(
+    b: Builder, x: Slot, y: Slot, *, outer: int, width: int, inner: int = 1, log: bool = False
+) -> None:
+    """Append ``y = softmax(x)`` along the middle of ``[outer, width, inner]``."""
+    if not x.size:
+        return
+    compute = computing_type(x.dtype)
+    lanes = 8 if b.caps.device_class == "cpu" else 64
+    b.dispatch(
+        "standard/softmax",
+        reads={"x": x},
+        writes={"y": y},
+        uniforms={"outer": outer, "width": width, "inner": inner},
+        constants={
+            "inner": inner > 1,
+            "log": log,
+            "compute": compute,
+        },
+        threads=outer * -(-inner // 4) if inner > 1 else outer * lanes,
+        workgroup=64 if inner > 1 else lanes,
+    )
