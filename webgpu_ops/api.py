@@ -216,9 +216,13 @@ class Node:
             if value is None and isinstance(named.get(name), Tensor):
                 value = named[name].numpy()  # type: ignore[union-attr]
             parts.append(
-                None if value is None else value.tolist() if value.dtype == object else value.tobytes()
+                None
+                if value is None
+                else tuple(value.reshape(-1).tolist())
+                if value.dtype == object
+                else value.tobytes()
             )
-        return tuple(tuple(p) if isinstance(p, list) else p for p in parts)
+        return tuple(parts)
 
     # Wiring
 
