@@ -132,7 +132,7 @@ class InferenceSession:
         names = tuple(iobinding._outputs)
         bound = {name: tensor for name, tensor in iobinding._outputs.items() if tensor is not None}
         self._check_bound(names, feeds, bound)
-        iobinding._results = self._detached(names, feeds, self._execute(names, feeds, bound))
+        iobinding._results = self._detached(names, feeds, bound, self._execute(names, feeds, bound))
 
     # Checks of a call
 
@@ -183,7 +183,8 @@ class InferenceSession:
     def _check_fit(self, what: str, arg: NodeArg, value: Value) -> None:
         dtype = _dtype(value)
         if arg.dtype is not None and dtype != arg.dtype:
-            raise ModelError(f"{what} has type {dtype.type_string}; expected {arg.type}")
+            came = f"sparse_{dtype.type_string}" if arg.sparse else dtype.type_string
+            raise ModelError(f"{what} has type {came}; expected {arg.type}")
         if arg.shape is None:
             return
         fits = len(value.shape) == len(arg.shape) and all(
@@ -337,9 +338,13 @@ class InferenceSession:
         return target
 
     def _detached(
-        self, names: tuple[str, ...], feeds: Mapping[str, Value], results: Sequence[Value]
+        self,
+        names: tuple[str, ...],
+        feeds: Mapping[str, Value],
+        bound: Mapping[str, Tensor],
+        results: Sequence[Value],
     ) -> list[Value]:
-        """``results`` as tensors that share memory with no feed, constant or other result."""
+        """``results`` as tensors; those not bound share memory with no feed, constant or other one."""
         program = self._program(names)
         taken = {*self._constants, *feeds}
         detached: list[Value] = []
@@ -347,7 +352,7 @@ class InferenceSession:
             origin = program.root.get(name, name)
             if isinstance(value, np.ndarray) and value.dtype != object:
                 value = Tensor.from_numpy(value, self._device, keep_host=True)
-            elif isinstance(value, Tensor) and origin in taken:
+            elif isinstance(value, Tensor) and origin in taken and name not in bound:
                 copy = Tensor.empty(value.shape, value.dtype, self._device)
                 self._device.stream.copy(value, copy)
                 value = copy
