@@ -150,7 +150,7 @@ def test_render_prints_wgsl_of_a_described_call(capsys: pytest.CaptureFixture[st
     assert _exit_code("render", "BiasGelu", "-i", "A=float16[2,8]", "-i", "B=float16[8]", "--portable") == 0
     out = capsys.readouterr().out
     assert "// input A: float16 [2, 8]" in out
-    assert "@compute" in out and "unpack2x16float" in out and "enable f16" not in out
+    assert "@compute" in out and "var<storage, read> a_data: array<u32>" in out and "enable f16" not in out
 
 
 def test_render_prints_wgsl_of_a_random_call(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,9 +136,10 @@ def _run(checks: dict[str, list[Check]], console: Console) -> Iterator[tuple[str
 def _print_line(console: Console, operator: str, outcomes: dict[str, Outcome], seconds: float) -> None:
     failures = {name: o.message for name, o in outcomes.items() if not o.passed}
     worst = max((o.error for o in outcomes.values() if o.passed), default=0.0)
-    state = f"[red]{len(failures):3} failed[/red]" if failures else " " * 10
+    state = f"[red]{len(failures):4} failed[/red]" if failures else " " * 11
     passed = len(outcomes) - len(failures)
-    console.print(f"{operator:34} {passed:3} passed {state}  max error {worst:7.1e} {seconds:6.1f} s")
+    line = f"{operator:34}{passed:4} passed{state}  error {worst:7.1e}{seconds:6.1f} s"
+    console.print(line, soft_wrap=True)
     for name, message in failures.items():
         short = textwrap.shorten(message, MESSAGE_WIDTH, placeholder=" ...")
         console.print(f"    [red]{escape(name)}[/red]: {escape(short)}", soft_wrap=True)

@@ -32,7 +32,7 @@ def main(sentences: Sequence[str], picture: Path, portable: bool) -> None:
 
     if len(sentences) < 2:
         raise ModelError("demo embed: give at least two sentences to compare, each in quotes")
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     with console.status("fetching the model (63 MB the first time) and its tokenizer"):
         minilm.model_path()
         feeds = minilm.tokenize(sentences)
