@@ -1,0 +1,387 @@
+"""The attention core: what every attention operator plans with.
+
+An operator describes where things lie, in these words, and calls :func:`attend`:
+
+* :class:`Rows` a ``[batch, head, row, channel]`` view of memory; nothing is transposed or repeated.
+* :class:`Stored` keys or values: rows, and how their elements are encoded (scales, packed int4).
+* :class:`Span` where each batch entry's keys start, end and line up with the queries; lengths may
+  live on the device.
+* :class:`Bias`, :class:`Mask` what is added to the scores, broadcast by strides.
+
+Query heads share K and V by groups: rows of a tile are (query, head of the group) pairs, so a tile
+reads each key once for the whole group. The streaming kernels keep a running maximum, sum and
+output a row and never a matrix of scores; few rows split the keys among workgroups, and ``merge``
+joins the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...core import dtypes
+from ...core.plan import Builder, Constant, Shape, Slot, f32, i32
+
+UNBOUNDED = 1 << 29
+
+Stage = Literal["raw", "softcapped", "masked", "weights"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``[batch, head, row, channel]`` in a slot: strides and offset in elements, channels adjacent."""
+
+    slot: Slot
+    batch: int
+    head: int
+    row: int
+    offset: int = 0
+
+    @classmethod
+    def heads_first(cls, slot: Slot, offset: int = 0) -> Rows:
+        """Memory ``[..., B, H, L, D]``; ``offset`` skips leading elements."""
+        heads, rows, width = slot.shape[-3:]
+        return cls(slot, heads * rows * width, rows * width, width, offset)
+
+    @classmethod
+    def tokens_first(cls, slot: Slot, head_size: int, channel: int = 0) -> Rows:
+        """Memory ``[B, L, X]`` whose heads of ``head_size`` start at channel ``channel``."""
+        rows, width = slot.shape[-2:]
+        return cls(slot, rows * width, head_size, width, channel)
+
+    def uniforms(self, name: str) -> dict[str, Any]:
+        return {
+            f"{name}_batch": self.batch,
+            f"{name}_head": self.head,
+            f"{name}_row": self.row,
+            f"{name}_offset": self.offset,
+        }
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Keys or values in memory.
+
+    ``scale`` multiplies what is stored; ``scale_strides`` are its strides by batch, head, row and
+    channel (0 where it broadcasts). ``nibbles``: two int4 a byte, value + 8, the even channel low.
+    """
+
+    rows: Rows
+    scale: Slot | None = None
+    scale_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+    nibbles: bool = False
+
+    def reads(self, name: str) -> dict[str, Slot | None]:
+        return {name: self.rows.slot, f"{name}_scale": self.scale}
+
+    def uniforms(self, name: str) -> dict[str, Any]:
+        values = self.rows.uniforms(name)
+        if self.scale is not None:
+            axes = ("batch", "head", "row", "channel")
+            values |= {f"{name}_scale_{a}": s for a, s in zip(axes, self.scale_strides, strict=True)}
+        return values
+
+
+def broadcast_strides(shape: Shape, rank: int = 4) -> tuple[int, ...]:
+    """Strides of a dense tensor aligned at the right with ``rank`` axes: 0 where it broadcasts."""
+    strides = [0] * rank
+    step = 1
+    for axis in range(1, len(shape) + 1):
+        if shape[-axis] != 1:
+            strides[-axis] = step
+        step *= shape[-axis]
+    return tuple(strides)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where each batch entry's keys lie.
+
+    Without ``lengths`` all entries hold ``total`` tokens, of which the first ``past`` came before.
+    With it (int32, or int64 read as pairs of int32 with ``stride`` 2) entry b holds
+    ``lengths[b * stride] + add`` tokens, clamped to ``total``; its past is what the ``new`` ones leave,
+    or ``past`` where ``fixed``. Query i of ``rows`` is level with new key i, counted from the end.
+    A ``capacity`` says that memory holds only the most recent rows, as a window-sized cache keeps
+    them, with the new ones behind.
+    """
+
+    total: int
+    new: int
+    rows: int
+    past: int = 0
+    lengths: Slot | None = None
+    stride: int = 1
+    add: int = 0
+    fixed: bool = False
+    capacity: int = 0
+    window: int = 0
+
+    def reads(self) -> dict[str, Slot | None]:
+        return {"lengths": self.lengths}
+
+    def uniforms(self) -> dict[str, Any]:
+        return {
+            "span_total": self.total,
+            "span_new": self.new,
+            "span_rows": self.rows,
+            "span_past": i32(self.past),
+            "span_stride": self.stride,
+            "span_add": i32(self.add),
+            "span_fixed": self.fixed,
+            "span_capacity": self.capacity,
+            "span_window": self.window,
+        }
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Added to the scores: strides by batch, head, query and key position."""
+
+    slot: Slot
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """``filter`` is added to the score where the mask says no.
+
+    ``values``: a tensor with strides by batch, head, query and key position, 0 or false meaning no.
+    ``ends``: int32, no at and past key position ``mask[b]``, and before ``mask[starts + b]`` where
+    ``starts`` is not 0.
+    """
+
+    slot: Slot
+    filter: float
+    kind: Literal["values", "ends"] = "values"
+    strides: tuple[int, ...] = (0, 0, 0, 0)
+    offset: int = 0
+    starts: int = 0
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The sizes of an attention: ``size`` channels in Q and K, ``value_size`` in V."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    rows: int
+    size: int
+    value_size: int
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one head of K and V."""
+        return self.heads // self.kv_heads
+
+    @property
+    def group_rows(self) -> int:
+        return self.rows * self.group
+
+    @property
+    def all_rows(self) -> int:
+        return self.batch * self.heads * self.rows
+
+    def uniforms(self) -> dict[str, Any]:
+        return {
+            "kv_heads": self.kv_heads,
+            "group": self.group,
+            "group_rows": self.group_rows,
+            "value_channels": self.value_size,
+            "value_quads": -(-self.value_size // 4),
+        }
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores as an output ``[B, H, rows, columns]``, at one of the stages of their making."""
+
+    slot: Slot
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention: what is read, how scores become shares, what is written.
+
+    Query i sees key rows from ``behind`` before its own to ``ahead`` after it. ``sink`` is an extra
+    logit a head, ``smooth`` one of zero. A row that sees nothing is zeros.
+    """
+
+    heads: Heads
+    span: Span
+    q: Rows
+    k: Stored
+    v: Stored
+    y: Rows
+    scale: float
+    softcap: float = 0.0
+    ahead: int = UNBOUNDED
+    behind: int = UNBOUNDED
+    bias: Bias | None = None
+    mask: Mask | None = None
+    sink: Slot | None = None
+    smooth: bool = False
+    scores: Scores | None = None
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How rows and keys are dealt out: rows a tile, keys a step, and how many workers are wanted."""
+
+    template: str
+    workgroup: int
+    tile: int
+    keys: int
+    workers: int
+
+    @classmethod
+    def of(cls, b: Builder, heads: Heads) -> Tiling:
+        if b.caps.device_class == "cpu":
+            tile = 1 if heads.group_rows == 1 else 4 if heads.group_rows <= 4 else 8
+            return cls("attention/stream_rows", 8, tile, 64, 16)
+        return cls("attention/stream_tile", 64, 8 if heads.group_rows <= 8 else 32, 64, 256)
+
+
+def attend(b: Builder, a: Attention) -> None:
+    """Append the steps of one attention.
+
+    Whether the keys are split depends on the number of rows alone: a growing cache keeps its
+    pipelines, and the number of splits is a uniform.
+    """
+    h = a.heads
+    if h.all_rows == 0 or h.value_size == 0:
+        return
+    tiling = Tiling.of(b, h)
+    tiles = -(-h.group_rows // tiling.tile)
+    lines = h.batch * h.kv_heads * tiles
+    split = lines < tiling.workers
+    splits = max(1, min(-(-tiling.workers // lines), -(-a.span.total // tiling.keys))) if split else 1
+    b.path = "split keys" if split else "streaming"
+
+    quads = -(-h.value_size // 4)
+    row = 4 * quads + 4
+    parts = b.scratch("parts", (h.all_rows, splits, row), dtypes.float32) if split else None
+    needs_stats = a.scores is not None and a.scores.stage == "weights"
+    stats = b.scratch("stats", (h.all_rows, 2), dtypes.float32) if needs_stats else None
+
+    reads = _score_reads(a) | a.v.reads("v")
+    uniforms = _score_uniforms(a) | a.v.uniforms("v") | h.uniforms() | {"tiles": tiles}
+    constants = _score_constants(a) | {"v_nibbles": a.v.nibbles, "partial": split}
+    writes: dict[str, Slot | None] = {"parts": parts, "y": None, "stats": None}
+    if split:
+        uniforms |= {"splits": splits, "part_row": row}
+        reads["sink"] = None
+        constants["smooth"] = False
+    else:
+        uniforms |= a.y.uniforms("y")
+        writes |= {"y": a.y.slot, "stats": stats}
+    groups = lines * splits
+    if b.caps.device_class == "cpu":
+        # Invocations of a group take one or two quads of channels each, a chunk at a time; few sizes
+        # of the accumulator make few kernels.
+        lane_quads = 1 if quads <= 8 else 2
+        chunks = -(-quads // (8 * lane_quads))
+        constants |= {
+            "tile_rows": tiling.tile,
+            "lane_quads": lane_quads,
+            "value_chunks": 1 << (chunks - 1).bit_length(),
+        }
+    else:
+        chunks = -(-h.value_size // 32)
+        slices = -(-chunks // 8)
+        constants |= {"per": tiling.tile // 8, "chunks": -(-chunks // slices)}
+        groups *= slices
+        uniforms["slices"] = slices
+    b.dispatch(
+        tiling.template,
+        reads=reads,
+        writes=writes,
+        uniforms=uniforms | {"groups": groups},
+        constants=constants,
+        groups=groups,
+        workgroup=tiling.workgroup,
+    )
+    if split:
+        b.dispatch(
+            "attention/merge",
+            reads={"parts": parts, "sink": a.sink},
+            writes={"y": a.y.slot, "stats": stats},
+            uniforms=h.uniforms()
+            | a.y.uniforms("y")
+            | {"splits": splits, "part_row": row, "all_rows": h.all_rows},
+            constants={"smooth": a.smooth},
+            threads=h.all_rows * quads,
+        )
+    if a.scores is not None:
+        _write_scores(b, a, a.scores, stats)
+
+
+def _write_scores(b: Builder, a: Attention, scores: Scores, stats: Slot | None) -> None:
+    h = a.heads
+    columns = scores.slot.shape[-1]
+    b.path += ", scores written"
+    b.dispatch(
+        "attention/scores",
+        reads=_score_reads(a) | {"sink": None, "stats": stats},
+        writes={"scores": scores.slot},
+        uniforms=_score_uniforms(a)
+        | {
+            "batch": h.batch,
+            "heads": h.heads,
+            "kv_heads": h.kv_heads,
+            "group": h.group,
+            "rows": h.rows,
+            "columns": columns,
+            "masked": f32(-math.inf),
+        },
+        constants=_score_constants(a) | {"smooth": False, "stage": scores.stage},
+        threads=h.all_rows * -(-columns // 4),
+    )
+
+
+def _score_reads(a: Attention) -> dict[str, Slot | None]:
+    return {
+        "q": a.q.slot,
+        **a.k.reads("k"),
+        "bias": None if a.bias is None else a.bias.slot,
+        "mask": None if a.mask is None else a.mask.slot,
+        "sink": a.sink,
+        **a.span.reads(),
+    }
+
+
+def _score_uniforms(a: Attention) -> dict[str, Any]:
+    values = {
+        **a.q.uniforms("q"),
+        **a.k.uniforms("k"),
+        **a.span.uniforms(),
+        "channels": a.heads.size,
+        "scale": f32(a.scale),
+        "ahead": i32(min(a.ahead, UNBOUNDED)),
+        "behind": i32(min(a.behind, UNBOUNDED)),
+    }
+    axes = ("batch", "head", "row", "column")
+    if a.softcap:
+        values["softcap"] = f32(a.softcap)
+    if a.bias is not None:
+        values |= {f"bias_{n}": s for n, s in zip(axes, a.bias.strides, strict=True)}
+    if a.mask is not None:
+        values["mask_filter"] = f32(a.mask.filter)
+        if a.mask.kind == "values":
+            values |= {f"mask_{n}": s for n, s in zip(axes, a.mask.strides, strict=True)}
+            values["mask_offset"] = a.mask.offset
+        else:
+            values["mask_starts"] = a.mask.starts
+    return values
+
+
+def _score_constants(a: Attention) -> dict[str, Constant]:
+    return {
+        "softcap": a.softcap != 0.0,
+        "mask_kind": None if a.mask is None else a.mask.kind,
+        "k_nibbles": a.k.nibbles,
+        "ragged": a.heads.size % 4 != 0,
+        "smooth": a.smooth,
+    }

@@ -1,0 +1,36 @@
+{# Joins the parts of split-key attention: each row's parts carry values, maximum and sum. #}
+{% include "attention/sink.wgsl" %}
+
+{% call kernel() %}
+    let row = thread / u.value_quads;
+    let c = thread % u.value_quads;
+    if (row >= u.all_rows) { return; }
+    let m = row % u.group_rows;
+    let kv = (row / u.group_rows) % u.kv_heads;
+    let b = row / u.group_rows / u.kv_heads;
+    let i = m / u.group;
+    let h = kv * u.group + m % u.group;
+
+    let start = empty_row(h);
+    let at = row * u.splits * u.part_row;
+    let tail = at + u.value_quads * 4u;
+    var top = start.x;
+    for (var p = 0u; p < u.splits; p++) { top = max(top, load_parts(tail + p * u.part_row)); }
+    var sum = start.y * exp(start.x - top);
+    var acc = vec4<f32>(0.0);
+    for (var p = 0u; p < u.splits; p++) {
+        let part = load_parts(tail + p * u.part_row + 1u);
+        if (part == 0.0) { continue; }
+        let share = exp(load_parts(tail + p * u.part_row) - top);
+        sum += part * share;
+        acc += load4_parts(at + p * u.part_row + c * 4u) * share;
+    }
+    let y = u.y_offset + b * u.y_batch + h * u.y_head + i * u.y_row + c * 4u;
+    store4_y(y, finished(acc, sum), min(4u, u.value_channels - c * 4u));
+#% if stats
+    if (c == 0u) {
+        store_stats(row * 2u, top);
+        store_stats(row * 2u + 1u, sum);
+    }
+#% endif
+{% endcall %}

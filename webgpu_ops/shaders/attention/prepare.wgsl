@@ -1,0 +1,125 @@
+{# New queries, keys or values on their way to memory: RMS norm, rotation, quantization.
+   `lanes` invocations share a head's row; each stores whole quads of the target. #}
+{% include "attention/span.wgsl" %}
+
+{% set step = 8 if nibbles else 4 %}
+#% if norm
+#% if lanes > 1
+var<workgroup> squares: array<f32, WG>;
+#% endif
+#% endif
+
+fn normed(at: u32, c: u32, inverse: f32) -> f32 {
+    return load_x(at + c){% if norm %} * inverse * load_norm(c){% endif %};
+}
+
+#% if rotary
+// cos and sin of a position's angle for a pair of channels.
+fn turn(position: i32, pair: u32) -> vec2<f32> {
+#% if cos
+    let at = u32(clamp(position, 0, i32(u.table_rows) - 1)) * u.pairs + pair;
+    return vec2<f32>(load_cos(at), load_sin(at));
+#% else
+    // Turns a position as a short high part, whose product is exact, and the rest.
+    let p = f32(position);
+    let turns = fract(p * u_turns_high(pair)) + p * u_turns_low(pair);
+    let angle = (turns - round(turns)) * 6.2831855;
+    return vec2<f32>(cos_f32(angle), sin_f32(angle));
+#% endif
+}
+#% endif
+
+fn channel(at: u32, c: u32, inverse: f32, position: i32) -> f32 {
+    if (c >= u.channels) { return 0.0; }
+    let x = normed(at, c, inverse);
+#% if rotary
+    if (c >= 2u * u.pairs) { return x; }
+#% if interleaved
+    let pair = c / 2u;
+    let first = c % 2u == 0u;
+    let other = c ^ 1u;
+#% else
+    let pair = c % u.pairs;
+    let first = c < u.pairs;
+    let other = select(c - u.pairs, c + u.pairs, first);
+#% endif
+    let t = turn(position, pair);
+    return x * t.x + normed(at, other, inverse) * select(t.y, -t.y, first);
+#% else
+    return x;
+#% endif
+}
+
+{% call kernel() %}
+    let worker = lane % {{ lanes }}u;
+    let line = thread / {{ lanes }}u;
+    let lines = u.batch * u.heads * u.rows;
+    let h = line % u.heads;
+    let i = (line / u.heads) % u.rows;
+    let b = min(line, lines - 1u) / u.heads / u.rows;
+    let at = u.x_offset + b * u.x_batch + h * u.x_head + i * u.x_row;
+
+    var inverse = 1.0;
+#% if norm
+    var square = 0.0;
+    if (line < lines) {
+        for (var c = worker; c < u.channels; c += {{ lanes }}u) {
+            let x = load_x(at + c);
+            square += x * x;
+        }
+    }
+#% if lanes > 1
+    squares[lane] = square;
+    workgroupBarrier();
+    square = 0.0;
+    for (var n = 0u; n < {{ lanes }}u; n++) { square += squares[lane - worker + n]; }
+#% endif
+    inverse = 1.0 / sqrt(square / f32(u.channels) + u.epsilon);
+#% endif
+    if (line >= lines) { return; }
+
+    let s = span_of(b);
+    let first = u32(select(0, s.past, u.append == 1u));
+    if (first + i >= u.y_rows) { return; }
+    var position = 0;
+#% if rotary
+#% if ids
+    // The low word of an int64: the table's rows bound it.
+    position = load_ids(2u * (b * u.ids_batch + i * u.ids_row)) + i32(i * u.ids_step);
+#% else
+    position = s.column + s.past + u.shift + i32(i);
+#% endif
+#% endif
+    let target_row = u.y_offset + b * u.y_batch + h * u.y_head + (first + i) * u.y_row;
+    for (var c = worker * {{ step }}u; c < u.channels; c += {{ lanes * step }}u) {
+#% if scale
+        let sc = b * u.scale_batch + h * u.scale_head + (first + i) * u.scale_row;
+#% endif
+#% for t in range(step)
+        let x{{ t }} = channel(at, c + {{ t }}u, inverse, position);
+#% endfor
+#% if scale
+#% for t in range(step)
+        // A second step of division, so that ties round as in exact arithmetic.
+        let s{{ t }} = load_scale(sc + min(c + {{ t }}u, u.channels - 1u) * u.scale_channel);
+        let r{{ t }} = x{{ t }} / s{{ t }};
+        let z{{ t }} = r{{ t }} + fma(-r{{ t }}, s{{ t }}, x{{ t }}) / s{{ t }};
+#% endfor
+#% endif
+#% if nibbles
+#% for t in range(8)
+        let n{{ t }} = u32(clamp(round(z{{ t }}), -8.0, 7.0) + 8.0);
+#% endfor
+        let y = vec4<u32>(n0 | (n1 << 4u), n2 | (n3 << 4u), n4 | (n5 << 4u), n6 | (n7 << 4u));
+        store4_y(target_row + c / 2u, y, min(4u, (u.channels - c + 1u) / 2u));
+#% elif y.scalar == "i32"
+        let y = vec4<i32>(clamp(round(vec4<f32>(z0, z1, z2, z3)), vec4<f32>(-128.0), vec4<f32>(127.0)));
+        store4_y(target_row + c, y, min(4u, u.channels - c));
+#% elif scale
+        let y = clamp(vec4<f32>(z0, z1, z2, z3), vec4<f32>(-448.0), vec4<f32>(448.0));
+        store4_y(target_row + c, y, min(4u, u.channels - c));
+#% else
+        store4_y(target_row + c, vec4<f32>(x0, x1, x2, x3), min(4u, u.channels - c));
+#% endif
+    }
+{% endcall %}

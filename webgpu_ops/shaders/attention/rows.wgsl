@@ -1,0 +1,28 @@
+{# Readers of [batch, head, row, channel] memory, whatever its type. #}
+
+{% macro reader(name, x, scale, nibbles, ragged, channels) %}
+// Four channels of a row: {{ x.dtype }}{{ ", two int4 a byte" if nibbles }}{{ ", scaled" if scale }}.
+fn read_{{ name }}(b: u32, h: u32, row: u32, c: u32) -> vec4<f32> {
+    let at = u.{{ name }}_offset + b * u.{{ name }}_batch + h * u.{{ name }}_head + row * u.{{ name }}_row;
+#% if nibbles
+    let low = load_{{ name }}(at + c / 2u);
+    let high = load_{{ name }}(at + c / 2u + 1u);
+    var x = vec4<f32>(vec4<u32>(low & 15u, (low >> 4u) & 15u, high & 15u, (high >> 4u) & 15u)) - 8.0;
+#% else
+    var x = vec4<f32>(load4_{{ name }}(at + c));
+#% endif
+#% if scale
+    let s = b * u.{{ name }}_scale_batch + h * u.{{ name }}_scale_head + row * u.{{ name }}_scale_row;
+    let sc = u.{{ name }}_scale_channel;
+    x *= vec4<f32>(
+        load_{{ name }}_scale(s + c * sc), load_{{ name }}_scale(s + (c + 1u) * sc),
+        load_{{ name }}_scale(s + (c + 2u) * sc), load_{{ name }}_scale(s + (c + 3u) * sc));
+#% endif
+#% if ragged
+    // The last quad reaches into the next row, which may hold anything.
+    return select(vec4<f32>(0.0), x, vec4<u32>(c, c + 1u, c + 2u, c + 3u) < vec4<u32>(u.{{ channels }}));
+#% else
+    return x;
+#% endif
+}
+{% endmacro %}

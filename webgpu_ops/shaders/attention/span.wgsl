@@ -1,0 +1,32 @@
+// Where a batch entry's keys lie. Everything counts rows of the key memory, except `column`.
+struct Span {
+    total: i32,   // tokens so far, the new ones included
+    past: i32,    // row of the first new key
+    query: i32,   // row level with the first query: query i stands at row query + i
+    end: i32,     // rows at and after it hold nothing
+    column: i32,  // position of row 0: the column of bias, mask and scores that belongs to it
+}
+
+// Rows a window-sized cache keeps after `total` tokens. A capacity of 0 keeps everything.
+fn resident(total: i32) -> i32 {
+    let capacity = i32(u.span_capacity);
+    if (capacity == 0 || total <= capacity) { return total; }
+    let stride = capacity - i32(u.span_window) + 1;
+    return total - stride * ((total - capacity + stride - 1) / stride);
+}
+
+fn span_of(b: u32) -> Span {
+    var s: Span;
+#% if lengths
+    s.total = clamp(load_lengths(b * u.span_stride) + u.span_add, 0, i32(u.span_total));
+    s.past = select(max(s.total - i32(u.span_new), 0), i32(u.span_past), u.span_fixed == 1u);
+#% else
+    s.total = i32(u.span_total);
+    s.past = i32(u.span_past);
+#% endif
+    s.column = s.past - resident(s.past);
+    s.past -= s.column;
+    s.end = s.total - s.column;
+    s.query = s.past + i32(u.span_new) - i32(u.span_rows);
+    return s;
+}

@@ -1,0 +1,171 @@
+{# Streaming attention for software adapters, where loads and barriers are dear and registers cheap:
+   eight invocations, one vector of the processor, keep up to eight query rows of a head group.
+   They take the products with a key each, the softmax with a row each, the sums with channels each.
+   A row m is query m / group of head m % group among the heads that share K and V. #}
+{% from "attention/rows.wgsl" import reader %}
+{% include "attention/score.wgsl" %}
+
+{{ reader("v", v, v_scale, v_nibbles, false, "value_channels") }}
+{% set keys = 8 %}
+const BLOCK: i32 = {{ 8 * keys }};
+const PITCH: u32 = {{ 8 * keys + 1 }}u;
+const ROWS: u32 = {{ tile_rows }}u;
+const QUADS: u32 = {{ lane_quads }}u;  // quads of output channels that an invocation takes at a time
+
+var<workgroup> shares: array<f32, {{ tile_rows * (8 * keys + 1) }}>;  // products, then softmax shares
+var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multiplied by
+
+{% call kernel() %}
+    if (group >= u.groups) { return; }
+    var n = group;
+    let tile = n % u.tiles; n /= u.tiles;
+#% if partial
+    let part = n % u.splits; n /= u.splits;
+#% endif
+    let kv = n % u.kv_heads;
+    let b = n / u.kv_heads;
+    let s = span_of(b);
+    let live = min(ROWS, u.group_rows - tile * ROWS);
+
+    // Rows past the last one repeat it and are not stored.
+#% for r in range(tile_rows)
+    let m{{ r }} = tile * ROWS + min({{ r }}u, live - 1u);
+#% endfor
+    let m = tile * ROWS + min(lane, live - 1u);
+    let i = m / u.group;
+    let h = kv * u.group + m % u.group;
+    let see = seen(s, i32(i));
+    var top = {{ "HIDDEN" if partial else "empty_row(h).x" }};
+    var sum = {{ "0.0" if partial else "empty_row(h).y" }};
+
+    var first = seen(s, i32(m0 / u.group)).x;
+    var end = seen(s, i32(m{{ tile_rows - 1 }} / u.group)).y;
+#% if partial
+    let share = (max(end - first, 0) + i32(u.splits) - 1) / i32(u.splits);
+    first += i32(part) * share;
+    end = min(end, first + share);
+#% endif
+    let chunks = (u.value_quads + 8u * QUADS - 1u) / (8u * QUADS);
+    var acc: array<vec4<f32>, {{ value_chunks * lane_quads * tile_rows }}>;
+
+    for (var j = first; j < end; j += BLOCK) {
+        let count = u32(min(BLOCK, end - j));
+        var x: array<f32, {{ tile_rows * keys }}>;
+#% for t in range(keys)
+        let j{{ t }} = u32(min(j + i32(lane) + {{ 8 * t }}, end - 1));
+#% endfor
+#% for r in range(tile_rows)
+#% for t in range(keys)
+        var x{{ r }}_{{ t }} = 0.0;
+#% endfor
+#% endfor
+        for (var c = 0u; c < u.channels; c += 4u) {
+#% for t in range(keys)
+            let k{{ t }} = read_k(b, kv, j{{ t }}, c);
+#% endfor
+#% for r in range(tile_rows)
+            let q{{ r }} = read_q(b, kv * u.group + m{{ r }} % u.group, m{{ r }} / u.group, c);
+#% for t in range(keys)
+            x{{ r }}_{{ t }} += dot(q{{ r }}, k{{ t }});
+#% endfor
+#% endfor
+        }
+#% for r in range(tile_rows)
+#% for t in range(keys)
+        x[{{ r * keys + t }}] = x{{ r }}_{{ t }};
+#% endfor
+#% endfor
+        for (var r = 0u; r < live; r++) {
+            for (var t = 0u; t * 8u < count; t++) {
+                shares[r * PITCH + t * 8u + lane] = x[r * {{ keys }}u + t];
+            }
+        }
+        workgroupBarrier();
+
+        if (lane < live) {
+            let row = lane * PITCH;
+            var high = top;
+            for (var n = 0u; n < count; n++) {
+                let z = logit(soften(shares[row + n] * u.scale), s, see, b, h, i, j + i32(n));
+                shares[row + n] = z;
+                high = max(high, z);
+            }
+            let factor = exp(top - high);
+            factors[lane] = factor;
+            sum *= factor;
+            top = high;
+            for (var n = 0u; n < count; n++) {
+                let w = weight(shares[row + n], high);
+                shares[row + n] = w;
+                sum += w;
+            }
+        }
+        workgroupBarrier();
+
+        for (var chunk = 0u; chunk < chunks; chunk++) {
+            let c = (chunk * 8u + lane) * 4u * QUADS;
+            let cell = chunk * {{ lane_quads * tile_rows }}u;
+#% for r in range(tile_rows)
+            let f{{ r }} = factors[{{ r }}];
+#% for q in range(lane_quads)
+            var y{{ r }}_{{ q }} = acc[cell + {{ r * lane_quads + q }}u] * f{{ r }};
+#% endfor
+#% endfor
+            for (var n = 0u; n < count; n++) {
+#% for q in range(lane_quads)
+                let v{{ q }} = read_v(b, kv, u32(j) + n, c + {{ 4 * q }}u);
+#% endfor
+#% for r in range(tile_rows)
+                let w{{ r }} = shares[{{ r }}u * PITCH + n];
+#% for q in range(lane_quads)
+                y{{ r }}_{{ q }} += w{{ r }} * v{{ q }};
+#% endfor
+#% endfor
+            }
+#% for r in range(tile_rows)
+#% for q in range(lane_quads)
+            acc[cell + {{ r * lane_quads + q }}u] = y{{ r }}_{{ q }};
+#% endfor
+#% endfor
+        }
+        workgroupBarrier();
+    }
+
+#% if partial
+    let width = u.part_row;
+    if (lane < live) {
+        let row = (((b * u.kv_heads + kv) * u.group_rows + m) * u.splits + part) * width;
+        store4_parts(row + u.value_quads * 4u, vec4<f32>(top, sum, 0.0, 0.0), 4u);
+    }
+#% else
+    if (lane < live) { factors[lane] = sum; }
+    workgroupBarrier();
+#% if stats
+    if (lane < live) {
+        let row = (b * u.kv_heads + kv) * u.group_rows + m;
+        store_stats(row * 2u, top);
+        store_stats(row * 2u + 1u, sum);
+    }
+#% endif
+#% endif
+    for (var r = 0u; r < live; r++) {
+        let m = tile * ROWS + r;
+#% if partial
+        let at = (((b * u.kv_heads + kv) * u.group_rows + m) * u.splits + part) * width;
+#% else
+        let at = u.y_offset + b * u.y_batch + (kv * u.group + m % u.group) * u.y_head + m / u.group * u.y_row;
+#% endif
+        for (var chunk = 0u; chunk < chunks; chunk++) {
+            for (var q = 0u; q < QUADS; q++) {
+                let c = ((chunk * 8u + lane) * QUADS + q) * 4u;
+                if (c >= u.value_channels) { break; }
+                let y = acc[(chunk * ROWS + r) * QUADS + q];
+#% if partial
+                store4_parts(at + c, y, 4u);
+#% else
+                store4_y(at + c, finished(y, factors[r]), min(4u, u.value_channels - c));
+#% endif
+            }
+        }
+    }
+{% endcall %}
