@@ -81,7 +81,7 @@ class WebGpuBackend(Backend):
         node: NodeProto,
         inputs: Any,
         device: str | Device = DEVICE,
-        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[np.ndarray, ...]:
         """Run one node; ``inputs`` holds arrays for its non-empty input names, in order or by name.
@@ -143,7 +143,7 @@ def _value_info(name: str, value: Any) -> onnx.ValueInfoProto:
 
 
 def _output_infos(
-    node: NodeProto, info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None
+    node: NodeProto, info: Sequence[tuple[Any, tuple[int, ...]]] | None
 ) -> list[onnx.ValueInfoProto]:
     names = [name for name in node.output if name]
     if info is None:

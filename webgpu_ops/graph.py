@@ -80,8 +80,7 @@ class GraphNode:
         """The node with the constants that its subgraphs use written into them."""
         if not self.captured & constants.keys():
             return self
-        proto = NodeProto()
-        proto.CopyFrom(self.proto)
+        proto = _copy(self.proto)
         for attribute in proto.attribute:
             for inner in _subgraphs(attribute):
                 for name in sorted(_free_names(inner) & constants.keys()):
@@ -181,8 +180,15 @@ def _nodes(model: ModelProto) -> list[GraphNode]:
                 f"node {proto.name or index} ({proto.op_type}) is of domain {domain or 'ai.onnx'!r}, "
                 f"which the model does not import"
             )
-        nodes.append(GraphNode(proto, index, domain, opsets[domain]))
+        # A copy: a part of a message keeps the whole message alive, weights and all.
+        nodes.append(GraphNode(_copy(proto), index, domain, opsets[domain]))
     return nodes
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def _domain(name: str) -> str:

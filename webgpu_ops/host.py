@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TypeProto, helper
@@ -65,6 +66,7 @@ class HostNode:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
         self._evaluator = ReferenceEvaluator(model)
+        self._last: tuple[Any, list[np.ndarray]] = (None, [])
 
     def fits(self, inputs: Sequence[np.ndarray]) -> bool:
         """Whether the call is small enough for the host; ``inputs`` leaves out gaps."""
@@ -81,18 +83,36 @@ class HostNode:
             raise self._refusal(inputs, error) from None
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs that the node names, in order; ``inputs`` leaves out gaps."""
+        """The outputs that the node names, in order; ``inputs`` leaves out gaps.
+
+        The result of the last call is kept, because shapes mostly stay the same from run to run; the
+        arrays must not be changed.
+        """
+        if any(x.dtype == object for x in inputs):
+            return self._evaluate(inputs)
+        key = [(x.shape, x.dtype, x.tobytes()) for x in inputs]
+        last, results = self._last
+        if last != key:
+            results = self._evaluate(inputs)
+            self._last = (key, results)
+        return results
+
+    def of_shape(self, shape: tuple[int, ...]) -> list[np.ndarray]:
+        """The output of Shape or Size, which read no elements, for a tensor of ``shape``."""
+        last, results = self._last
+        if last != shape:
+            # A stand-in of stride 0 has the shape and none of the memory.
+            results = self._evaluate([np.broadcast_to(np.False_, shape)])
+            self._last = (shape, results)
+        return results
+
+    def _evaluate(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         try:
             with np.errstate(all="ignore"):
                 results = self._evaluator.run(None, dict(zip(self._names, inputs, strict=True)))
         except Exception as error:  # the reference operators raise whatever NumPy raises
             raise self._refusal(inputs, error) from error
         return [np.asarray(value) for value in results]
-
-    def of_shape(self, shape: tuple[int, ...]) -> list[np.ndarray]:
-        """The output of Shape or Size, which read no elements, for a tensor of ``shape``."""
-        # A stand-in of stride 0 has the shape and none of the memory.
-        return self([np.broadcast_to(np.False_, shape)])
 
     def _refusal(self, inputs: Sequence[np.ndarray], error: Exception) -> ShapeError:
         shapes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in zip(self._names, inputs, strict=False))

@@ -76,6 +76,18 @@ def test_shape_and_size_read_no_elements() -> None:
     assert size == 3 << 20
 
 
+def test_a_changed_operand_changes_the_result() -> None:
+    add = HostNode(node("Add", "a b", "y"), 17)
+    a = ints(1, 2)
+    assert add([a, ints(3)])[0].tolist() == [4, 5]
+    a[0] = 7  # the same array with another value
+    assert add([a, ints(3)])[0].tolist() == [10, 5]
+    assert add([a.astype(np.int32), np.array([3], np.int32)])[0].dtype == np.int32
+    assert add([a[None], ints(3)])[0].shape == (1, 2)
+    shape = HostNode(node("Shape", "x", "y"), 17)
+    assert [shape.of_shape(s)[0].tolist() for s in ((2, 3), (4,), ())] == [[2, 3], [4], []]
+
+
 def test_gaps_and_several_outputs() -> None:
     (clipped,) = HostNode(node("Clip", "x - hi", "y"), 17)([ints(1, 9), np.array(5)])
     np.testing.assert_array_equal(clipped, ints(1, 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -452,3 +453,21 @@ def test_a_shape_that_only_the_device_knows_is_fetched(one: Device) -> None:
     proto = model(nodes, [X, ("t", INT64, [1, 2])], [Y], {"axis": np.array([0])})
     (y,) = InferenceSession(proto, one).run(None, {"x": floats(2, 6), "t": np.array([[-3, -4]])})
     np.testing.assert_array_equal(y, floats(2, 6).reshape(3, 4))
+
+
+def test_threads_share_a_session(one: Device) -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        contrib("BiasGelu", "x b", "g"),
+        node("Reshape", "g s", "h"),
+        node("Neg", "h", "y"),
+    ]
+    session = InferenceSession(model(nodes, [X], [Y], {"b": floats(5)}), one)
+    feeds = [floats(rows, 5, seed=rows) for rows in (1, 2, 3, 4)]
+    want = [session.run(None, {"x": x})[0] for x in feeds]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for got, expected in zip(
+                pool.map(lambda x: session.run(None, {"x": x})[0], feeds), want, strict=True
+            ):
+                np.testing.assert_array_equal(got, expected)
