@@ -82,7 +82,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 def _bytes(array: np.ndarray) -> np.ndarray:
     """Each element's bytes as one comparable item."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return flat.reshape(array.size, -1).view(f"V{array.dtype.itemsize}").reshape(array.shape)
+    return flat.reshape(array.size, array.dtype.itemsize).view(f"V{array.dtype.itemsize}").reshape(array.shape)
 
 
 def _report(
