@@ -25,27 +25,33 @@ WIDE = ("f64", "i64", "u64")
 FLOATS = ("f32", "f64")
 UNSIGNED = ("u32", "u64")
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Functions of an expression. Every other called name is WGSL of the template and passes through.
-_ROUNDINGS = frozenset("floor ceil trunc round".split())
-_TESTS = frozenset("is_nan is_inf".split())
-_COMMON = frozenset("abs sign min max clamp fma pow".split())
-_TRANSCENDENTAL = frozenset(
-    "exp exp2 expm1 log log2 log1p sin cos tan sinh cosh tanh asin acos atan erf sigmoid softplus".split()
+_ROUNDINGS = _names("floor ceil trunc round")
+_TESTS = _names("is_nan is_inf")
+_NUMERIC = _names(
+    "abs sign min max clamp fma pow sqrt exp exp2 expm1 log log2 log1p sin cos tan sinh cosh tanh "
+    "asin acos atan erf sigmoid softplus"
 )
-FUNCTIONS = _ROUNDINGS | _TESTS | _COMMON | _TRANSCENDENTAL | {"sqrt"}
+FUNCTIONS = _ROUNDINGS | _TESTS | _NUMERIC
 
 # Where WGSL's own function is exact or close enough for the type; the others come from the library.
 _BUILTIN = {
-    "f32": frozenset("abs sign min max fma sqrt floor ceil trunc round exp exp2 log log2".split()),
-    "f64": frozenset("abs fma sqrt floor ceil trunc round".split()),
-    "i32": frozenset("abs sign min max".split()),
-    "i64": frozenset("abs sign min max".split()),
-    "u32": frozenset("min max".split()),
-    "u64": frozenset("min max".split()),
+    "f32": _names("abs sign min max fma sqrt floor ceil trunc round exp exp2 log log2"),
+    "f64": _names("abs fma sqrt floor ceil trunc round"),
+    "i32": _names("abs sign min max"),
+    "i64": _names("abs sign min max"),
+    "u32": _names("min max"),
+    "u64": _names("min max"),
 }
 
+# What constants are computed with beforehand.
 _FOLDED: dict[str, Callable[..., float]] = {
-    name: getattr(math, name) for name in "sqrt exp expm1 log log2 log1p sin cos tan tanh erf".split()
+    name: getattr(math, name) for name in _names("sqrt exp expm1 log log2 log1p sin cos tan tanh erf")
 }
 _INFIX: dict[type[ast.operator], tuple[str, str]] = {
     ast.Add: ("+", "add"),
@@ -223,9 +229,7 @@ def libraries(kinds: Collection[str], narrow: Collection[str]) -> list[str]:
     elements are decoded or encoded. The 64-bit kinds come together, since any may be cast to any;
     :func:`prune` drops what a shader does not call.
     """
-    names = []
-    if set(kinds) & {"f32", *WIDE} or narrow:
-        names.append("float32")
+    names = ["float32"]
     if set(kinds) & set(WIDE):
         names += ["words", "int64", "float64"]
     for family in ("float16", "bfloat16", "float8", "float4"):
@@ -295,7 +299,7 @@ _CALLEE = re.compile(
 )
 _SUFFIXED = re.compile(r"(?:0[xX][0-9a-fA-F]+[ui]|\d+\.?\d*(?:[eE][+-]?\d+)?(?:l[fiu]|[fui]))\b")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*|\d[\w.]*")
-_KEYWORDS = frozenset("and or not if else in is".split())
+_KEYWORDS = _names("and or not if else in is")
 
 
 def _closing(text: str, start: int) -> int:
@@ -404,15 +408,15 @@ class _Translator:
 
     def _fold(self, node: ast.expr) -> bool | int | float | None:
         match node:
-            case ast.Constant(value=bool() | int() | float() as value):
-                return value
+            case ast.Constant(value=bool() | int() | float() as number):
+                return number
             case ast.Name(id="inf" | "nan" as name) if self.kind in FLOATS:
                 return float(name)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 value = self._fold(operand)
-                if value is None or self.kind not in FLOATS:
-                    return None if value is None else -value
-                return -float(value)
+                if value is None:
+                    return None
+                return -float(value) if self.kind in FLOATS else -value
             case ast.BinOp(left=left, op=op, right=right) if self.kind in FLOATS:
                 a, b = self._fold(left), self._fold(right)
                 return None if a is None or b is None else _fold_binary(op, float(a), float(b))

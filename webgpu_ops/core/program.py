@@ -17,7 +17,7 @@ import wgpu
 from ..errors import ShaderError
 from . import template as templates
 from .accessors import Binding, Variable, accessors, direct_element, scalar_of
-from .arith import Arith, arith_for, libraries
+from .arith import Arith, arith_for, libraries, prune
 from .dtypes import DType
 from .plan import Capabilities, Constant, Dispatch, Uniform
 
@@ -73,30 +73,33 @@ class Variant:
         context: dict[str, Any] = {name: None for name in self.absent}
         context |= {b.name: b for b in self.bindings}
         context |= dict(self.constants)
-        context |= {
+        provided = {
             "arith": arith,
             "kernel": templates.kernel(self.workgroup),
             "WG": self.workgroup,
             "features": self.features,
             "device_class": self.device_class,
         }
+        hidden = sorted(context.keys() & provided.keys())
+        if hidden:
+            raise ShaderError(f"shader {self.template}: {', '.join(hidden)} is a name that every template has")
+        context |= provided
         body = templates.render(self.template, context)
         for b in self.bindings:
             if b.dtype.kind in ("float", "int", "uint", "bool"):
                 arith(b)
             if b.dtype.kind == "float" and b.dtype.bits < 32:
                 narrow.add(b.dtype.name)
-        library_context = {"features": self.features, "arith_of": self._arith_of}
-        parts = ["enable f16;"] if any(v.element == "f16" for v in self.variables) else []
-        parts.append(f"const WG: u32 = {self.workgroup}u;")
-        parts.append(self._uniform_struct())
-        parts += [v.declaration(i) for i, v in enumerate(self.variables, 1)]
-        parts += [
-            templates.render(name.removesuffix(".wgsl"), library_context) for name in libraries(kinds, narrow)
-        ]
         by_name = {v.name: v for v in self.variables}
-        parts += [accessors(b, by_name[b.variable]) for b in self.bindings]
-        return "\n".join(parts) + "\n\n" + body
+        own = [self._uniform_struct()]
+        own += [v.declaration(i) for i, v in enumerate(self.variables, 1)]
+        own += [accessors(b, by_name[b.variable]) for b in self.bindings]
+        code = "\n".join(own) + "\n\n" + body
+        library_context = {"features": self.features, "arith_of": self._arith_of}
+        names = [name.removesuffix(".wgsl") for name in libraries(kinds, narrow)]
+        library = "\n".join(templates.render(name, library_context) for name in names)
+        head = "enable f16;\n" if any(v.element == "f16" for v in self.variables) else ""
+        return f"{head}const WG: u32 = {self.workgroup}u;\n{prune(library, code)}\n{code}"
 
     def _arith_of(self, kind: str) -> Arith:
         native = "shader-int64" in self.features and (kind != "f64" or "shader-f64" in self.features)
