@@ -22,7 +22,7 @@ SENTENCES = (
     "The stock market fell sharply today.",
     "GPU shaders compute matrix products in parallel.",
 )
-LATER_RUNS = 5
+LATER_RUNS = 3
 
 
 def main(sentences: Sequence[str], picture: Path, portable: bool) -> None:
@@ -131,6 +131,7 @@ def draw(sentences: Sequence[str], similarity: np.ndarray, adapter: str, picture
     note = f"cosine similarity of MiniLM embeddings, computed in WGSL\non {adapter}"
     axes.set_xlabel(note, fontsize=9, color=quiet, labelpad=12)
     try:
+        picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, bbox_inches="tight", pad_inches=0.25, facecolor="white")
     except (OSError, ValueError) as error:
         raise ModelError(f"--output {picture}: {error}") from error
