@@ -70,7 +70,7 @@ def ngram_hash_mapping(
         pad_id=pad_id,
         reset_on_eos=reset_on_eos,
     )
-    return hashes.reshape(batch, sequence, -1), present
+    return hashes.reshape(batch, sequence, hashes.shape[1]), present
 
 
 @reference("VarlenNGramHashMapping")

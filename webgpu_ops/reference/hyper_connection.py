@@ -20,8 +20,9 @@ def _grouped(streams: Array, num_branches: int) -> Array:
 
 def _mixing(mix: Array, grouped: Array) -> Array:
     """Gates as (..., C, 1) or (..., C, H)."""
-    *lead, branches, _ = grouped.shape
-    return wide(mix).reshape(*lead, branches, mix.size // max(1, int(np.prod(lead)) * branches))
+    *lead, branches, width = grouped.shape
+    one = mix.shape in ((*lead, branches), (*lead, branches, 1))
+    return wide(mix).reshape(*lead, branches, 1 if one else width)
 
 
 @reference("HyperConnectionPreMix")
