@@ -106,14 +106,40 @@ fn cosh_f32(x: f32) -> f32 {
     return (0.5f * half) * half + 0.5f / half / half;
 }
 
-// sin(x + quadrants * pi / 2); within 1e-7 while |x| < 1e5.
+// x in turns, as a fraction of 2^32 that wraps; for |x| >= 0.5. With x = m * 2^e, whole m times the
+// bits of 2^e / (2 pi) below the point is right modulo 1: within two units, whatever the size of x.
+fn turns_f32(x: f32) -> u32 {
+    var digits = array<u32, 7>(
+        0u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u);  // 1 / (2 pi)
+    let bits = bitcast<u32>(x);
+    let m = (bits & 0x7fffffu) | 0x800000u;
+    let skip = min((bits >> 23u) & 0xffu, 254u) - 118u;  // e + 32
+    let word = skip >> 5u;
+    let s = skip & 31u;
+    let high = (digits[word] << s) | ((digits[word + 1u] >> 1u) >> (31u - s));
+    let low = (digits[word + 1u] << s) | ((digits[word + 2u] >> 1u) >> (31u - s));
+    let t = m * high + u32(f32(m) * (f32(low) * 2.3283064e-10f));
+    return select(t, 0u - t, (bits >> 31u) != 0u);
+}
+
+// sin(x + quadrants * pi / 2); within 1e-7.
 fn sin_shifted_f32(x: f32, quadrants: i32) -> f32 {
-    let n = round(clamp(x * 0.636619772f, -1e9f, 1e9f));
-    // pi / 2 in parts short enough that the products are exact even where fma rounds twice.
-    var r = fma(n, -1.5703125f, x);
-    r = fma(n, -0.00048375129f, r);
-    r = fma(n, -7.54978995e-8f, r);
-    let q = i32(n) + quadrants;
+    if (is_nan(x) || is_inf(x)) { return nan_f32(); }
+    var q = quadrants;
+    var r = x;
+    if (abs(x) >= 4096.0f) {
+        let t = turns_f32(x);
+        let n = (t + 0x20000000u) >> 30u;
+        q += i32(n);
+        r = f32(bitcast<i32>(t - (n << 30u))) * 1.46291808e-9f;  // 2 pi / 2^32
+    } else {
+        let n = round(x * 0.636619772f);
+        q += i32(n);
+        // pi / 2 in parts short enough that the products are exact even where fma rounds twice.
+        r = fma(n, -1.5703125f, x);
+        r = fma(n, -0.00048375129f, r);
+        r = fma(n, -7.54978995e-8f, r);
+    }
     let z = r * r;
     var v = r + r * z * (-0.166666667f + z * (0.00833333187f + z * (-0.000198400865f + z * 2.72498952e-6f)));
     if ((q & 1) != 0) {
