@@ -195,8 +195,8 @@ class _ContribRotary(_Rotary):
 
     def heads_and_tables(self, b: Builder) -> tuple[Rows, Slot, Slot, int]:
         """The heads of the input, the tables, and the number of pairs that turn."""
-        table = b.need("cos_cache")
-        rows = self.rows(b, b.need("input"), 2 * table.shape[-1] if table.rank == 2 else 0)
+        b.check_shape("cos_cache", "positions", "pairs")
+        rows = self.rows(b, b.need("input"), 2 * b.need("cos_cache").shape[1])
         turned = self.rotary_embedding_dim or rows.size
         cos, sin = self.check_tables(b, ("positions",), turned // 2, rows.size // 2)
         return rows, cos, sin, turned // 2

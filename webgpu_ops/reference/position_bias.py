@@ -52,7 +52,7 @@ def gated_relative_position_bias(
     q = query_layer.astype(np.float64) + query_bias.astype(np.float64)
     tokens = q.reshape(-1, num_heads, q.shape[-1] // num_heads)
     product = tokens @ weight.astype(np.float64) + bias.astype(np.float64)
-    logits = product.reshape(*product.shape[:2], 2, -1).sum(axis=-1)
+    logits = product.reshape(*product.shape[:2], 2, weight.shape[1] // 2).sum(axis=-1)
     u, r = np.moveaxis(np.exp(-np.logaddexp(0.0, -logits)), -1, 0)
     gate = u * (r * eco_a.astype(np.float64).reshape(num_heads) - 1.0) + 2.0  # [tokens, heads]
     if query_layer.ndim == 3:
