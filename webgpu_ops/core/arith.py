@@ -42,7 +42,7 @@ FUNCTIONS = _ROUNDINGS | _TESTS | _NUMERIC
 # Where WGSL's own function is exact or close enough for the type; the others come from the library.
 _BUILTIN = {
     "f32": _names("abs sign min max fma sqrt floor ceil trunc round exp exp2 log log2"),
-    "f64": _names("abs fma sqrt floor ceil trunc round"),
+    "f64": _names("abs fma sqrt floor ceil"),
     "i32": _names("abs sign min max"),
     "i64": _names("abs sign min max"),
     "u32": _names("min max"),
@@ -493,6 +493,8 @@ class _Translator:
             raise ValueError(f"comparison {type(op).__name__} has no WGSL form")
         sign, name, swap, negate = _COMPARE[type(op)]
         a, b = self.term(left), self.term(right)
+        if not self.a.software and name == "eq" and negate and self.kind in FLOATS and not a.boolean:
+            return f"!({a.text} == {b.text})"  # compilers take != of a NaN for false
         if not self.a.software or a.boolean or b.boolean:
             return f"({a.text} {sign} {b.text})"
         first, second = (b.text, a.text) if swap else (a.text, b.text)

@@ -6,7 +6,7 @@
    subnormals, and every NaN result is the canonical quiet one. fma rounds twice there.
 
    The second half, from f64_min on, is written once for both forms with F, because drivers compute
-   what WGSL has for f64 beyond square roots in single precision. Those functions are within 1e-12
+   what WGSL has for f64 beyond square roots in single precision, if at all. Those functions are within 1e-12
    of the result, sin, cos and tan for |x| up to 1e5. Polynomials are Chebyshev fits to about 1e-17
    (erf beyond 1: 3e-15). They run in loops over small tables: drivers inline every call, and a
    software addition is long, so what counts for compilation is how many of them the text has. #}
@@ -29,7 +29,19 @@ fn f64_from_u32(v: u32) -> f64 { return f64(v); }
 fn f64_from_i64(v: i64) -> f64 { return f64(v); }
 fn f64_from_u64(v: u64) -> f64 { return f64(v); }
 fn f64_to_f32(v: f64) -> f32 { return f32(v); }
-fn f64_to_bool(v: f64) -> bool { return v != 0.0lf; }
+fn f64_to_bool(v: f64) -> bool { return !(v == 0.0lf); }
+
+// Drivers have floor and ceil right, but trunc and round of large numbers and the sign of zero wrong.
+fn f64_trunc(x: f64) -> f64 { return f64_with_sign(floor(abs(x)), x); }
+
+fn f64_round(x: f64) -> f64 {
+    let a = abs(x);
+    let down = floor(a);
+    let rest = a - down;
+    let odd = floor(0.5lf * down) != 0.5lf * down;
+    let up = rest > 0.5lf || (rest == 0.5lf && odd);
+    return f64_with_sign(select(down, down + 1.0lf, up), x);
+}
 
 // x * 2^k: three factors reach across the whole range, from and to subnormals.
 fn f64_ldexp(x: f64, k: i32) -> f64 {

@@ -47,11 +47,12 @@ fn decode_float8e8m0(bits: u32) -> f32 {
     return bitcast<f32>(select(number, 0x7fc00000u, code == 0xffu));
 }
 
-// To the nearest power of two, halfway up; zero becomes the smallest, what is negative or not finite NaN.
+// To the nearest power of two, halfway up (and all above 2^-127 up to 2^-126, as ONNX and ml_dtypes
+// have it). Zero becomes the smallest; what is negative or not finite becomes NaN.
 fn encode_float8e8m0(v: f32) -> u32 {
     let bits = bitcast<u32>(v);
     let size = bits & 0x7fffffffu;
-    let code = select(min((size + 0x400000u) >> 23u, 0xfeu), u32(size >= 0x600000u), size < 0x800000u);
+    let code = select(min((size + 0x400000u) >> 23u, 0xfeu), u32(size > 0x400000u), size < 0x800000u);
     let number = size < 0x7f800000u && (bits <= 0x80000000u);
     return select(0xffu, code, number);
 }

@@ -18,7 +18,7 @@ fn i64_from_bits(v: vec2<u32>) -> i64 { return bitcast<i64>(u64_from_bits(v)); }
 fn u64_from_u32(v: u32) -> u64 { return u64(v); }
 fn u64_from_i32(v: i32) -> u64 { return bitcast<u64>(i64(v)); }
 fn u64_from_i64(v: i64) -> u64 { return bitcast<u64>(v); }
-fn i64_from_u32(v: u32) -> i64 { return i64(v); }
+fn i64_from_u32(v: u32) -> i64 { return bitcast<i64>(u64(v)); }  // i64(v) may extend a sign
 fn i64_from_i32(v: i32) -> i64 { return i64(v); }
 fn i64_from_u64(v: u64) -> i64 { return bitcast<i64>(v); }
 
