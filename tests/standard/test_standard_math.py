@@ -91,7 +91,8 @@ def test_unary_of_integers(check: Check) -> None:
 def test_arithmetic(check: Check, op: str) -> None:
     for a, b in PAIRS:
         check(op, [draw(a, np.float32), draw(b, np.float32, 1, 4)])
-    for dtype in (*FLOATS, np.int32, np.int64, np.uint32, np.uint64, np.int8, np.uint8):
+    more = (np.uint32, np.uint64, np.int8, np.uint8) if op == "Sub" else ()
+    for dtype in (*FLOATS, np.int32, np.int64, *more):
         low = 0 if np.dtype(dtype).kind == "u" else -40
         a = draw((3, 1, 5), dtype, 40, 80)
         b = draw((4, 5), dtype, 1, 9)

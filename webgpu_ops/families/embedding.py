@@ -114,7 +114,7 @@ class EmbedLayerNormalization(Operator):
         mask_index = b.output_if_wanted("mask_index", (batch,), dtypes.int32)
         if mask_index is None:
             return
-        if mask is None:
+        if mask is None or not mask.size:
             b.zero(mask_index)
         else:
             reduce(b, mask, mask_index, axes=(1,), each="1 if x != 0 else 0", combine="a + b")

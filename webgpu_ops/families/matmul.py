@@ -103,9 +103,11 @@ def matmul(
         template, tile, workgroup = "matmul/shared", (64, 64), 256
         threads = -(-m // 64) * -(-n // 64) * values["batches"] * workgroup
     else:
-        tall = next(t for t in (1, 2, 4, 8) if t >= min(m, 8 if cpu else 4))
-        template, tile = "matmul/tile", (tall, 8 if cpu else 4) if vector else (1, 4)
-        workgroup = 8 if cpu else 64
+        # Types unpacked by hand bring much code with every load, so their tiles stay small.
+        packed = any(v.slot.dtype.per_word > 1 for v in (left, right)) and "shader-f16" not in b.caps.features
+        side = 8 if cpu and not packed else 4
+        tall = next(t for t in (1, 2, 4, 8) if t >= min(m, side))
+        template, tile, workgroup = "matmul/tile", (tall, side) if vector else (1, 4), 8 if cpu else 64
         threads = -(-m // tile[0]) * -(-n // tile[1]) * values["batches"]
         constants |= {"rows": tile[0], "columns": tile[1]}
     b.dispatch(

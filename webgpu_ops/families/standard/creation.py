@@ -26,7 +26,7 @@ def fill(b: Builder, y: Slot, value: np.ndarray) -> None:
         "standard/fill",
         reads={},
         writes={"y": y.as_bits()},
-        uniforms={"size": y.size, "words": words},
+        uniforms={"size": y.size, "words": tuple(int(w) for w in words)},
         threads=-(-y.size // 4),
     )
 

@@ -211,3 +211,31 @@ def softmax(
         threads=outer * -(-inner // 4) if inner > 1 else outer * lanes,
         workgroup=64 if inner > 1 else lanes,
     )
+
+
+@register("CumSum", domain="")
+@dataclass(frozen=True, kw_only=True)
+class CumSum(Operator):
+    """Running sums along an axis, which is a scalar on the host."""
+
+    exclusive: int = 0
+    reverse: int = 0
+
+    def plan(self, b: Builder) -> None:
+        x = b.need("x")
+        axis = axis_of(b, int(b.host("axis").reshape(())), x.rank)
+        inner = math.prod(x.shape[axis + 1 :])
+        length = x.shape[axis]
+        lines = x.size // max(1, length)
+        b.dispatch(
+            "standard/scan",
+            reads={"x": x},
+            writes={"y": b.output("y", x.shape, x.dtype)},
+            uniforms={"lines": lines, "length": length, "inner": inner},
+            constants={
+                "exclusive": bool(self.exclusive),
+                "reverse": bool(self.reverse),
+                "compute": computing_type(x.dtype),
+            },
+            threads=lines,
+        )

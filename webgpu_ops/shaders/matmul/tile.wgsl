@@ -96,9 +96,13 @@ fn add(sum: quad, a: number, w: quad) -> quad {
 #% endfor
 #% endfor
     }
+    // A loop, so that the code that stores is there once.
+    var sums = array<quad, {{ rows * quads }}>(
 #% for r in range(rows)
-#% for q in range(quads)
-    put(at.y, row + {{ r }}u, column + {{ 4 * q }}u, sum{{ r }}_{{ q }});
+        {% for q in range(quads) %}sum{{ r }}_{{ q }}, {% endfor +%}
 #% endfor
-#% endfor
+    );
+    for (var i = 0u; i < {{ rows * quads }}u; i++) {
+        put(at.y, row + i / {{ quads }}u, column + i % {{ quads }}u * 4u, sums[i]);
+    }
 {% endcall %}

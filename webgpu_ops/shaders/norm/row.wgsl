@@ -12,15 +12,15 @@
 alias number = {{ F.scalar }};
 alias quad = array<number, 4>;
 
-var<workgroup> partial: array<number, WG>;
+var<workgroup> lane_parts: array<number, WG>;
 
 // The sum of every lane's value, the same in every lane.
 fn row_sum(lane: u32, value: number) -> number {
     workgroupBarrier();
-    partial[lane] = value;
+    lane_parts[lane] = value;
     workgroupBarrier();
-    var sum = partial[0];
-    for (var k = 1u; k < WG; k++) { sum = {{ F("sum + partial[k]") }}; }
+    var sum = lane_parts[0];
+    for (var k = 1u; k < WG; k++) { sum = {{ F("sum + lane_parts[k]") }}; }
     return sum;
 }
 

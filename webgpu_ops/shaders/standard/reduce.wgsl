@@ -60,7 +60,7 @@ fn fold(base: u32, first: u32, step: u32) -> number {
 }
 
 #% if lanes > 1
-var<workgroup> partial: array<number, {{ 4 * lanes }}>;
+var<workgroup> lane_parts: array<number, {{ 4 * lanes }}>;
 
 #% endif
 {% call kernel() %}
@@ -75,16 +75,16 @@ var<workgroup> partial: array<number, {{ 4 * lanes }}>;
     let i = group * 4u;
     if (i >= u.size) { return; }
     let n = min(4u, u.size - i);
-    let active = min(WG, u.length);
-    if (lane < active) {
-        for (var k = 0u; k < n; k++) { partial[k * WG + lane] = fold(kept_at(i + k), lane, WG); }
+    let busy = min(WG, u.length);
+    if (lane < busy) {
+        for (var k = 0u; k < n; k++) { lane_parts[k * WG + lane] = fold(kept_at(i + k), lane, WG); }
     }
     workgroupBarrier();
     if (lane != 0u) { return; }
     var result: y_quad;
     for (var k = 0u; k < n; k++) {
-        var a = partial[k * WG];
-        for (var other = 1u; other < active; other++) { a = combine(a, partial[k * WG + other]); }
+        var a = lane_parts[k * WG];
+        for (var other = 1u; other < busy; other++) { a = combine(a, lane_parts[k * WG + other]); }
         result[k] = finish(a);
     }
     store4_y(i, result, n);

@@ -14,21 +14,21 @@ alias number = {{ F.scalar }};
 struct Sum { top: number, sum: number }
 
 fn include(total: Sum, value: number) -> Sum {
-    var top = total.top;
-    if ({{ F("value > top") }}) { top = value; }
-    let before = total.top;
+    let top = total.top;
     let sum = total.sum;
-    return Sum(top, {{ F("sum * exp(before - top) + exp(value - top)") }});
+    let less = {{ F("exp(-abs(value - top))") }};
+    if ({{ F("value > top") }}) { return Sum(value, {{ F("sum * less + 1.0") }}); }
+    return Sum(top, {{ F("sum + less") }});
 }
 
 fn join(one: Sum, two: Sum) -> Sum {
-    var top = one.top;
+    let top = one.top;
     let other = two.top;
-    if ({{ F("other > top") }}) { top = other; }
-    let a = one.top;
-    let a_sum = one.sum;
-    let b_sum = two.sum;
-    return Sum(top, {{ F("a_sum * exp(a - top) + b_sum * exp(other - top)") }});
+    let a = one.sum;
+    let b = two.sum;
+    let less = {{ F("exp(-abs(other - top))") }};
+    if ({{ F("other > top") }}) { return Sum(other, {{ F("a * less + b") }}); }
+    return Sum(top, {{ F("a + b * less") }});
 }
 
 fn value_of(x_in: x_t, total: Sum) -> y_t {
@@ -39,7 +39,7 @@ fn value_of(x_in: x_t, total: Sum) -> y_t {
 }
 #% if not inner
 
-var<workgroup> partial: array<Sum, WG>;
+var<workgroup> lane_parts: array<Sum, WG>;
 #% endif
 
 {% call kernel() %}
@@ -71,10 +71,10 @@ var<workgroup> partial: array<Sum, WG>;
         var quad = load4_x(base + j);
         for (var k = 0u; k < min(4u, u.width - j); k++) { own = include(own, {{ F.cast("quad[k]", x) }}); }
     }
-    partial[lane] = own;
+    lane_parts[lane] = own;
     workgroupBarrier();
-    var total = partial[0];
-    for (var k = 1u; k < WG; k++) { total = join(total, partial[k]); }
+    var total = lane_parts[0];
+    for (var k = 1u; k < WG; k++) { total = join(total, lane_parts[k]); }
     for (var j = lane * 4u; j < u.width; j += WG * 4u) {
         var quad = load4_x(base + j);
         var result: y_quad;
