@@ -74,7 +74,8 @@ def gated_delta_net(
 
     log_decay = np.zeros((tokens, hv, 1))
     if decay is not None and update_rule in ("gated", "gated_delta"):
-        log_decay = decay.astype(np.float64).reshape(tokens, hv, -1)
+        per_key = decay.ndim == len(lead) + 2
+        log_decay = decay.astype(np.float64).reshape(tokens, hv, dk if per_key else 1)
         if gate_activation == "qwen":
             assert a_log is not None and dt_bias is not None
             bias, speed = (x.astype(np.float64)[:, None] for x in (dt_bias, a_log))

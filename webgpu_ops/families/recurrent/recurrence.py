@@ -4,9 +4,9 @@ For one value head, with state S [dk, dv] and ``rate`` 1 unless a delta rule ret
 
     S = exp(g) S + k (rate (v - exp(g) S^T k))^T        o = scale S^T q
 
-*Recurrent*: the state stays in registers; short sequences and decoding. *Chunked*: two dispatches
-whatever the length. The first solves each chunk's triangular system (the WY form) for all chunks at
-once, the second walks the chunks with products of matrices.
+*Recurrent*: one dispatch, the state in registers; short sequences and decoding. *Chunked*: two
+dispatches, whatever the length. The first solves each chunk's triangular system (the WY form) for
+all chunks at once, the second walks the chunks with products of matrices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...core.dtypes import float32
 from ...core.plan import Builder, Slot
 
 CHUNKED_FROM = 64  # tokens from which the chunks' fixed cost pays
-STATE_FLOATS = 2048  # of the chunked path's state tile: half of the portable workgroup memory
+STATE_FLOATS = 2048  # of the chunked path's state tile: half of any adapter's workgroup memory
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,13 @@ class Recurrence:
         """Whether the chunked path can take this call and is worth it.
 
         Ragged lengths are known to the device alone: the longest possible one decides, unless the
-        average is so short that most of each chunk would be empty.
+        average is so short that most of each chunk would be empty. On a software adapter the
+        barriers cost more than the products save.
         """
         longest = self.tokens - self.batch + 1 if self.length is None else self.length
         return (
-            longest >= CHUNKED_FROM
+            b.caps.device_class == "gpu"
+            and longest >= CHUNKED_FROM
             and self.tokens >= 16 * self.batch
             and not self.per_key
             and self.state_update is None
@@ -124,11 +126,12 @@ class Recurrence:
         }
 
     def _recurrent(self, b: Builder) -> None:
-        # Where barriers are dear one lane keeps all key channels of its columns; else about eight.
-        parts = 1
-        while b.caps.device_class == "gpu" and parts < 32 and parts * 8 < self.dk:
+        # Key channels a lane: few make barriers dear, many overflow a GPU's registers.
+        wanted = 16 if b.caps.device_class == "cpu" else 8
+        parts, workgroup = 1, 64
+        while parts < 32 and parts * wanted < self.dk:
             parts *= 2
-        workgroup = 64
+        channels = -(-self.dk // (parts * 4)) * 4  # rounded, so that near head sizes share a pipeline
         quads = -(-self.dv // 4)
         if parts > 1:  # lanes that meet at a barrier must walk the same tokens
             quads = -(-quads * parts // workgroup) * workgroup // parts
@@ -154,7 +157,7 @@ class Recurrence:
             uniforms={**self._geometry(), "quads": quads, "capacity": self.capacity},
             constants={
                 "parts": parts,
-                "registers": -(-self.dk // parts),
+                "channels": channels,
                 "retrieves": self.retrieves,
                 "l2_norm": self.l2_norm,
                 "sigmoid_beta": self.sigmoid_beta,

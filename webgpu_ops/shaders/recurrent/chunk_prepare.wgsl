@@ -52,7 +52,8 @@ var<workgroup> q_norm: array<f32, C>;
             }
         }
         workgroupBarrier();
-        for (var i = 0u; i < TILE; i++) {
+        let width = min(u.dk - i0, TILE);
+        for (var i = 0u; i < width; i++) {
             for (var a = 0u; a < N; a++) {
                 let k = keys[i * STRIDE + row + a * 8u];
                 let q = queries[i * STRIDE + row + a * 8u];
@@ -64,7 +65,7 @@ var<workgroup> q_norm: array<f32, C>;
             }
         }
 #% if l2_norm
-        for (var i = 0u; i < TILE && lane < C; i++) {
+        for (var i = 0u; i < width && lane < C; i++) {
             let k = keys[i * STRIDE + lane];
             let q = queries[i * STRIDE + lane];
             k_square += k * k;
@@ -94,7 +95,7 @@ var<workgroup> q_norm: array<f32, C>;
         var before = 0.0;
         for (var t = 0u; t <= lane; t++) { before += gates[t]; }
         var whole = 0.0;
-        for (var t = 0u; t < C; t++) { whole += gates[t]; }
+        for (var t = 0u; t < count; t++) { whole += gates[t]; }
         if (used) {
             store4_work(work + FACTOR + lane * 4u, vec4<f32>(
                 k_norm[lane] * exp(before),
@@ -119,7 +120,7 @@ var<workgroup> q_norm: array<f32, C>;
     // `keys`, no longer needed, the inverse.
     if (lane < C) { gates[lane] = own_rate; }
     workgroupBarrier();
-    for (var t = 0u; t < C && lane < C; t++) {
+    for (var t = 0u; t < count && lane < C; t++) {
         var x = 0.0;
         for (var s = lane; s < t; s++) {
             x += m[t * C + s] * keys[s * STRIDE + lane];

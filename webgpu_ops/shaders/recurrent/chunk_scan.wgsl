@@ -66,7 +66,7 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
                 }
             }
             workgroupBarrier();
-            for (var i = 0u; i < TILE; i++) {
+            for (var i = 0u; i < min(u.dk - i0, TILE); i++) {
                 let s = state[(i0 + i) * VQ + quad];
                 for (var n = 0u; n < N; n++) {
                     let t = min(row + n * SPAN, C - 1u);
@@ -133,7 +133,7 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
                 let i = e / VQ;
                 let q = e % VQ;
                 var s = kept * state[(i0 + i) * VQ + q];
-                for (var t = 0u; t < C; t++) {
+                for (var t = 0u; t < count; t++) {
                     s += keys[i * STRIDE + t] * deltas[t * VQ + q];
                 }
                 state[(i0 + i) * VQ + q] = s;

@@ -1,12 +1,12 @@
-// Token by token. `parts` lanes share four value columns of one head's state S [dk, dv] and hold
+// Token by token. `parts` lanes share four value columns of one head's state S [dk, dv]; each keeps
 // every parts-th key channel of them in registers from the first token to the last, so the whole
-// incoming state is read before any of it is written. With parts = 1 nothing is shared.
+// incoming state is read before any of it is written.
 {% include "recurrent/lib.wgsl" %}
 
 const PARTS = {{ parts }}u;
-const REGISTERS = {{ registers }}u;
-const TERMS = 11u;  // S^T k and S^T q of four columns, k.q, k.k, q.q
+const CHANNELS = {{ channels }}u;  // of a lane, at most
 #% if parts > 1
+const TERMS = 11u;  // S^T k and S^T q of four columns, k.q, k.k, q.q
 var<workgroup> shares: array<array<f32, TERMS>, WG>;
 var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
 #% endif
@@ -28,9 +28,10 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
     let state = (request * u.heads_v + head) * u.dv + v0;
     let writes = part == 0u && columns > 0u;
 
-    var s: array<vec4<f32>, REGISTERS>;
+    var s: array<vec4<f32>, CHANNELS>;
+    var k: array<f32, CHANNELS>;
 #% if initial_state
-    for (var r = 0u; r < REGISTERS; r++) {
+    for (var r = 0u; r < CHANNELS; r++) {
         let i = part + r * PARTS;
         for (var c = 0u; c < columns && i < u.dk; c++) {
             s[r][c] = load_initial_state((state + c) * u.dk + i);
@@ -38,7 +39,10 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
     }
 #% endif
 #% if state_update
-    let captured = min(u32(clamp(load_capture_count(request), 0, i32(u.capacity))), end - begin);
+    var captured = 0u;
+    if (request < u.batch) {
+        captured = min(u32(clamp(load_capture_count(request), 0, i32(u.capacity))), end - begin);
+    }
     let keys_at = u.capacity * u.heads_v;
     let deltas_at = keys_at + u.capacity * (u.heads_v / u.sharing) * u.dk;
     let update = request * (deltas_at + u.capacity * u.heads_v * u.dv);
@@ -47,21 +51,17 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
     for (var t = begin; t < end; t++) {
         let k_row = key_row(t, head);
         let q_row = query_row(t, head);
-        var k: array<f32, REGISTERS>;
         var sk = vec4<f32>();
         var sq = vec4<f32>();
         var dots = vec3<f32>();
-#% if decay and not per_key
-        let kept = exp(log_decay(t, head, 0u));
-#% endif
-        for (var r = 0u; r < REGISTERS; r++) {
+        for (var r = 0u; r < CHANNELS; r++) {
             let i = part + r * PARTS;
             if (i < u.dk) {
-#% if decay
-                s[r] *= {{ "exp(log_decay(t, head, i))" if per_key else "kept" }};
-#% endif
                 k[r] = load_key(k_row + i);
                 let q = load_query(q_row + i);
+#% if per_key
+                s[r] *= exp(log_decay(t, head, i));
+#% endif
                 sk += s[r] * k[r];
                 sq += s[r] * q;
                 dots += vec3<f32>(k[r] * q, k[r] * k[r], q * q);
@@ -72,11 +72,10 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
             sk.x, sk.y, sk.z, sk.w, sq.x, sq.y, sq.z, sq.w, dots.x, dots.y, dots.z
         );
         workgroupBarrier();
-        let first = lane - part;
         for (var term = part; term < TERMS; term += PARTS) {
             var sum = 0.0;
             for (var p = 0u; p < PARTS; p++) {
-                sum += shares[first + p][term];
+                sum += shares[lane - part + p][term];
             }
             sums[lane / PARTS][term] = sum;
         }
@@ -86,25 +85,21 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
         sq = vec4<f32>(all[4], all[5], all[6], all[7]);
         dots = vec3<f32>(all[8], all[9], all[10]);
 #% endif
-        var k_norm = 1.0;
-        var q_norm = 1.0;
-#% if l2_norm
-        k_norm = inverseSqrt(dots.y + 1e-12);
-        q_norm = inverseSqrt(dots.z + 1e-12);
-#% endif
+        let kept = {{ "exp(log_decay(t, head, 0u))" if decay and not per_key else "1.0" }};
+        let k_norm = {{ "inverseSqrt(dots.y + 1e-12)" if l2_norm else "1.0" }};
+        let q_norm = {{ "inverseSqrt(dots.z + 1e-12)" if l2_norm else "1.0" }};
         var delta = vec4<f32>();
         for (var c = 0u; c < columns; c++) {
             delta[c] = load_value(value_row(t, head) + v0 + c);
         }
 #% if retrieves
-        delta = rate(t, head) * (delta - k_norm * sk);
+        delta = rate(t, head) * (delta - (k_norm * kept) * sk);
 #% endif
-        for (var r = 0u; r < REGISTERS; r++) {
-            k[r] *= k_norm;
-            s[r] += k[r] * delta;
+        for (var r = 0u; r < CHANNELS; r++) {
+            s[r] = kept * s[r] + (k_norm * k[r]) * delta;
         }
         if (writes) {
-            let out = (u.scale * q_norm) * (sq + (k_norm * dots.x) * delta);
+            let out = (u.scale * q_norm) * (kept * sq + (k_norm * dots.x) * delta);
             store4_output((t * u.heads_v + head) * u.dv + v0, out, columns);
         }
 #% if state_update
@@ -114,12 +109,12 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
                 store_state_update(update + deltas_at + (local * u.heads_v + head) * u.dv + v0 + c, delta[c]);
             }
             if (v0 == 0u && part == 0u) {
-                store_state_update(update + local * u.heads_v + head, exp(log_decay(t, head, 0u)));
+                store_state_update(update + local * u.heads_v + head, kept);
             }
             if (v0 == 0u && head % u.sharing == 0u) {
                 let row = update + keys_at + (local * (u.heads_v / u.sharing) + head / u.sharing) * u.dk;
-                for (var r = 0u; r < REGISTERS && part + r * PARTS < u.dk; r++) {
-                    store_state_update(row + part + r * PARTS, k[r]);
+                for (var r = 0u; r < CHANNELS && part + r * PARTS < u.dk; r++) {
+                    store_state_update(row + part + r * PARTS, k_norm * k[r]);
                 }
             }
         }
@@ -127,7 +122,7 @@ var<workgroup> sums: array<array<f32, TERMS>, WG / PARTS>;
     }
 
 #% if final_state
-    for (var r = 0u; r < REGISTERS; r++) {
+    for (var r = 0u; r < CHANNELS; r++) {
         let i = part + r * PARTS;
         for (var c = 0u; c < columns && i < u.dk; c++) {
             store_final_state((state + c) * u.dk + i, s[r][c]);
