@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from webgpu_ops import Tensor, plan, reference, run
+from webgpu_ops.conformance import check_sample
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
 from webgpu_ops.core.plan import Capabilities, TensorSpec
 from webgpu_ops.errors import SchemaError, ShapeError, UnsupportedError
+from webgpu_ops.reference import samples
 
 BFLOAT16 = ml_dtypes.bfloat16
 
@@ -169,7 +172,8 @@ def test_plans_differ_in_uniforms_alone() -> None:
         }
         return {(d.template, d.constants, d.workgroup) for d in plan("RotaryEmbedding", inputs).dispatches}
 
-    assert keys(1, 1, 64, True) == keys(3, 500, 128, False)
+    assert keys(1, 2, 64, True) == keys(3, 500, 128, True)
+    assert keys(1, 1, 64, False) == keys(3, 500, 128, False)
 
 
 def test_norm_lanes_follow_the_width() -> None:
@@ -286,6 +290,17 @@ def test_rms_norm_rotary_to_the_bit(device: Device, attributes: dict[str, int]) 
     want = reference.find("RMSNormRotary")(**inputs, **attributes)
     for g, w in zip(got, want, strict=True):
         assert g.numpy().shape == w.shape and g.numpy().tobytes() == w.tobytes()
+
+
+def test_rows_shared_by_lanes() -> None:
+    """The kernel that GPUs get, whatever kind of adapter there is."""
+    device = Device(portable=True)
+    device.capabilities = replace(device.capabilities, device_class="gpu")
+    draw = samples.draw_of("RMSNormRotary")
+    assert draw is not None
+    for seed in range(20):
+        outcome = check_sample("RMSNormRotary", draw(np.random.default_rng((8, seed))), device)
+        assert outcome.passed, f"draw {seed}: {outcome.message}"
 
 
 def test_prefill_numerics_may_live_on_the_device(device: Device) -> None:

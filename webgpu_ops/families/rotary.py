@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..core import dtypes
-from ..core.plan import Builder, Slot
+from ..core.plan import Builder, Constant, Slot
 from ..errors import SchemaError, UnsupportedError
 from .elementwise import elementwise
 from .layout import View
@@ -36,13 +36,17 @@ class Angles:
     streams: Streams = ""
     sections: tuple[int, ...] = (0, 0, 0)
 
+    @property
+    def counted(self) -> bool:
+        """Whether one position stands for a sequence."""
+        return self.ids is not None and self.ids.size == 1 and self.tokens > 1
+
     def reads(self) -> dict[str, Slot | None]:
         # As words: a position of any size is clamped to the tables without 64-bit arithmetic.
         ids = self.ids.reshape(self.ids.size).as_type(dtypes.int32) if self.ids is not None else None
         return {"cos": self.cos, "sin": self.sin, "ids": ids}
 
     def uniforms(self) -> dict[str, Any]:
-        counted = self.ids is not None and self.ids.size == 1
         width = self.cos.shape[-1]
         return {
             "pairs": self.pairs,
@@ -50,17 +54,18 @@ class Angles:
             "table_rows": self.cos.size // max(1, width),
             "tokens": self.tokens,
             "sequence": self.sequence,
-            "ids_step": 0 if counted else 1,
-            "count_step": 1 if counted else 0,
             "sections": self.sections,
         }
+
+    def constants(self) -> dict[str, Constant]:
+        return {"counted": self.counted, "streams": self.streams}
 
     def check_ids(self, b: Builder) -> None:
         """Refuse positions outside the tables where the host knows them; shaders clamp the others."""
         if self.ids is None or not self.tokens:
             return
         rows = self.cos.shape[0]
-        further = self.sequence - 1 if self.ids.size == 1 else 0
+        further = self.sequence - 1 if self.counted else 0
         why = f"because {self.cos.name} has {rows} rows"
         if further:
             why += f" and {further} positions follow"
@@ -76,13 +81,13 @@ class Angles:
 
 @dataclass(frozen=True)
 class Rows:
-    """A tensor as rows of one head's channels. Tokens follow each other ``step`` rows apart."""
+    """A tensor as rows of one head's channels; a token's heads are together unless ``heads_first``."""
 
     batch: int
     heads: int
     sequence: int
     size: int
-    step: int
+    heads_first: bool
 
 
 def rotate(b: Builder, x: Slot, y: Slot, rows: Rows, angles: Angles, *, interleaved: bool) -> None:
@@ -91,19 +96,28 @@ def rotate(b: Builder, x: Slot, y: Slot, rows: Rows, angles: Angles, *, interlea
     A pair is (p, p + pairs), or with ``interleaved`` (2p, 2p + 1).
     """
     whole = rows.size % 4 == 0 and angles.pairs % (2 if interleaved else 4) == 0
+    # Invocations a row: the two halves of a pair are turned together, where they lie apart.
+    units = (rows.size if interleaved else rows.size - angles.pairs) // 4
+    count = rows.batch * rows.heads * rows.sequence
     b.dispatch(
         "rotary/rotate",
         reads={"x": x, **angles.reads()},
         writes={"y": y},
         uniforms={
             "size": x.size,
+            "rows": count,
+            "units": units,
             "channels": rows.size,
-            "batch_rows": rows.heads * rows.sequence,
-            "row_step": rows.step,
+            "heads": rows.heads,
             **angles.uniforms(),
         },
-        constants={"interleaved": interleaved, "whole": whole, "streams": angles.streams},
-        threads=-(-x.size // 4),
+        constants={
+            "interleaved": interleaved,
+            "whole": whole,
+            "heads_first": rows.heads_first,
+            **angles.constants(),
+        },
+        threads=count * units if whole else -(-x.size // 4),
     )
 
 
@@ -140,7 +154,6 @@ class _Rotary(Operator):
             batch, heads, sequence, size = x.shape
             why = f"{self.num_heads} heads because num_heads={self.num_heads}"
             b.check(self.num_heads in (0, heads), x.name, f"has shape {x.shape}", why)
-            step = 1
         else:
             batch, sequence, hidden = x.shape
             if self.num_heads:
@@ -155,11 +168,11 @@ class _Rotary(Operator):
                 size = guess
                 why = f"a hidden size divisible by {size}, twice the columns of cos_cache"
                 b.check(size > 0 and hidden % size == 0, x.name, f"has shape {x.shape}", why)
-            heads = step = hidden // max(1, size)
+            heads = hidden // max(1, size)
         turned = self.rotary_embedding_dim or size
         b.check(size % 2 == 0 or turned < size, x.name, f"has head size {size}", "an even head size")
         b.check(turned <= size, "rotary_embedding_dim", f"is {turned}", f"at most the head size, {size}")
-        return Rows(batch, heads, sequence, size, step)
+        return Rows(batch, heads, sequence, size, heads_first=x.rank == 4)
 
     def check_tables(self, b: Builder, lead: tuple[int | str, ...], *widths: int) -> tuple[Slot, Slot]:
         """cos_cache and sin_cache of shape ``(*lead, width)``."""
@@ -387,7 +400,8 @@ class RMSNormRotary(Operator):
             },
             constants={
                 "lanes": lanes,
-                "streams": "",
+                "whole": width % 4 == 0 and pairs % 4 == 0,
+                **angles.constants(),
                 "divide": not prefill,
                 "narrow": prefill or not self.use_fp32_arithmetic,
             },

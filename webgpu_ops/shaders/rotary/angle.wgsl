@@ -2,6 +2,7 @@
   The cosine and sine by which a token's pair of channels turns.
 
   ids      positions as the two words of an int64, or None: the tables have a row for each token
+  counted  ids is the position of the first of every u.sequence tokens, else there is one a token
   streams  "": a position a token; "runs", "turns": three, of which a pair goes by one
 #}
 #% if streams
@@ -13,22 +14,22 @@ fn stream_of(pair: u32) -> u32 {
     return select(0u, k, pair < 3u * u_sections(k));
 #% endif
 }
-#% endif
 
-// The row of the tables; a position outside them is clamped.
-fn table_row(token: u32, pair: u32) -> u32 {
+#% endif
+// Where the tables' row for a token starts; a position outside them is clamped.
+fn table_at(token: u32, pair: u32) -> u32 {
 #% if ids
-    let at = 2u * (token * u.ids_step{{ " + stream_of(pair) * u.tokens" if streams }});
+    let at = 2u * ({{ "0u" if counted else "token" }}{{ " + stream_of(pair) * u.tokens" if streams }});
     let high = load_ids(at + 1u);
     let last = u.table_rows - 1u;
     let position = select(select(last, 0u, high < 0), min(bitcast<u32>(load_ids(at)), last), high == 0);
-    return min(position + token % u.sequence * u.count_step, last);
+    return {{ "min(position + token % u.sequence, last)" if counted else "position" }} * u.table_width;
 #% else
-    return token;
+    return token * u.table_width;
 #% endif
 }
 
 fn angle(token: u32, pair: u32) -> vec2<f32> {
-    let at = table_row(token, pair) * u.table_width + pair;
+    let at = table_at(token, pair) + pair;
     return vec2<f32>(load_cos(at), load_sin(at));
 }

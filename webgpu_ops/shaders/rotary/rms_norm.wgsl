@@ -4,6 +4,7 @@
 
   divide  x / rms, else x times the reciprocal
   narrow  the rotation rounds every product to bfloat16, else the result alone
+  whole   u.width and u.pairs are multiples of four
 #}
 {% include "rotary/angle.wgsl" %}
 
@@ -11,19 +12,26 @@
 var<workgroup> squares: array<f32, WG>;
 #% endif
 
-fn bf16(v: f32) -> f32 { return decode_bfloat16(encode_bfloat16(v)); }
-
-fn normal(at: u32, c: u32, rms: f32) -> f32 {
-    return bf16(load_x(at + c) {{ "/" if divide else "*" }} rms * load_scale(c));
+{% set kind = "vec4<f32>" if whole else "f32" %}
+{% set suffix = "4" if whole else "" %}
+fn bf16(v: {{ kind }}) -> {{ kind }} {
+#% if whole
+    return vec4<f32>({% for k in range(4) %}decode_bfloat16(encode_bfloat16(v[{{ k }}])){{ ", " if not loop.last }}{% endfor %});
+#% else
+    return decode_bfloat16(encode_bfloat16(v));
+#% endif
 }
 
-{% set product = "bf16" if narrow else "" %}
-fn turned(at: u32, c: u32, rms: f32, x: f32, token: u32) -> f32 {
-    if (c >= 2u * u.pairs) { return x; }
-    let first = c < u.pairs;
-    let other = normal(at, select(c - u.pairs, c + u.pairs, first), rms);
-    let a = angle(token, c % u.pairs);
-    return {{ product }}(x * a.x) + {{ product }}(other * select(a.y, -a.y, first));
+// Channel c, or the four from c on, before the rotation.
+fn normal(at: u32, c: u32, rms: f32) -> {{ kind }} {
+    return bf16(load{{ suffix }}_x(at + c) {{ "/" if divide else "*" }} rms * load{{ suffix }}_scale(c));
+}
+
+fn keep(at: u32, y: {{ kind }}, normal: {{ kind }}) {
+    store{{ suffix }}_y(at, y{{ ", 4u" if whole }});
+#% if normalized
+    store{{ suffix }}_normalized(at, normal{{ ", 4u" if whole }});
+#% endif
 }
 
 {% call kernel() %}
@@ -47,18 +55,23 @@ fn turned(at: u32, c: u32, rms: f32, x: f32, token: u32) -> f32 {
     if (row >= u.rows) { return; }
     let rms = {{ "" if divide else "1.0 / " }}sqrt(square / f32(u.width) + u.epsilon);
 
-    let token = row / u.heads;
-    for (var c = worker * 4u; c < u.width; c += {{ lanes * 4 }}u) {
-        let n = min(4u, u.width - c);
-        var x: vec4<f32>;
-        var y: vec4<f32>;
-        for (var k = 0u; k < n; k++) {
-            x[k] = normal(at, c + k, rms);
-            y[k] = turned(at, c + k, rms, x[k], token);
+    // A step takes pairs first, and then what does not turn.
+    let table = table_at(row / u.heads, 0u);
+    let target_row = row * u.width;
+{% set step = 4 if whole else 1 %}
+{% set product = "bf16" if narrow else "" %}
+    for (var c = worker * {{ step }}u; c < u.width - u.pairs; c += {{ lanes * step }}u) {
+        let other = c + u.pairs;
+        if (c >= u.pairs) {
+            let x = normal(at, other, rms);
+            keep(target_row + other, x, x);
+            continue;
         }
-        store4_y(row * u.width + c, y, n);
-#% if normalized
-        store4_normalized(row * u.width + c, x, n);
-#% endif
+        let cosine = load{{ suffix }}_cos(table + c);
+        let sine = load{{ suffix }}_sin(table + c);
+        let first = normal(at, c, rms);
+        let second = normal(at, other, rms);
+        keep(target_row + c, {{ product }}(first * cosine) - {{ product }}(second * sine), first);
+        keep(target_row + other, {{ product }}(second * cosine) + {{ product }}(first * sine), second);
     }
 {% endcall %}
