@@ -51,7 +51,7 @@ def bifurcation_detector(
 
 @reference("DynamicTimeWarping")
 def dynamic_time_warping(input: Array) -> tuple[Array]:
-    """The cheapest path; of equal predecessors, the one to the left, then the one above, is taken."""
+    """The cheapest path; of equal predecessors, the one to the left, then the diagonal one, is taken."""
     rows, columns = input.shape[-2:]
     cost = input.reshape(rows, columns)
     total = np.zeros((rows, columns), np.float32)
@@ -63,12 +63,10 @@ def dynamic_time_warping(input: Array) -> tuple[Array]:
                 continue
             left, above, diagonal = (r, c - 1), (r - 1, c), (r - 1, c - 1)
             before = left if r == 0 else above
-            if r > 0 and c > 0:
+            if r > 0 and c > 0 and total[left] <= min(total[above], total[diagonal]):
                 before = left
-                if total[diagonal] < total[above] and total[diagonal] < total[left]:
-                    before = diagonal
-                elif total[above] < total[diagonal] and total[above] < total[left]:
-                    before = above
+            elif r > 0 and c > 0 and total[diagonal] <= total[above]:
+                before = diagonal
             came[r, c] = before
             total[r, c] += total[before]
     path = [(rows - 1, columns - 1)]

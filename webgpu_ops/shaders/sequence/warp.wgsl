@@ -4,7 +4,7 @@
   do not depend on each other.
 #}
 
-// From which cell the path enters (r, c), which is not the first; ties go left, then up.
+// From which cell the path enters (r, c), which is not the first; ties go left, then diagonally.
 fn came_from(r: u32, c: u32) -> vec2<u32> {
     if (r == 0u) { return vec2<u32>(r, c - 1u); }
     if (c == 0u) { return vec2<u32>(r - 1u, c); }
@@ -12,9 +12,9 @@ fn came_from(r: u32, c: u32) -> vec2<u32> {
     let diagonal = load_total(at - u.columns - 1u);
     let above = load_total(at - u.columns);
     let left = load_total(at - 1u);
-    if (diagonal < above && diagonal < left) { return vec2<u32>(r - 1u, c - 1u); }
-    if (above < diagonal && above < left) { return vec2<u32>(r - 1u, c); }
-    return vec2<u32>(r, c - 1u);
+    if (left <= above && left <= diagonal) { return vec2<u32>(r, c - 1u); }
+    if (diagonal <= above) { return vec2<u32>(r - 1u, c - 1u); }
+    return vec2<u32>(r - 1u, c);
 }
 
 {% call kernel() %}
