@@ -6,10 +6,14 @@
    subnormals, and every NaN result is the canonical quiet one. fma rounds twice there.
 
    The second half, from f64_min on, is written once for both forms with F, because drivers compute
-   what WGSL has for f64 beyond square roots in single precision, if at all. Those functions are within 1e-12
-   of the result, sin, cos and tan for |x| up to 1e5. Polynomials are Chebyshev fits to about 1e-17
-   (erf beyond 1: 3e-15). They run in loops over small tables: drivers inline every call, and a
-   software addition is long, so what counts for compilation is how many of them the text has. #}
+   what WGSL has for f64 beyond square roots in single precision, if at all. Those functions are
+   within 1e-12 of the result, sin, cos and tan for |x| up to 1e5. Polynomials are Chebyshev fits to
+   about 1e-17 (erf beyond 1.5: 6e-15). In software they run in loops over tables: drivers inline
+   every call, and an addition is long there, so what counts for compilation is how many of them the
+   text has.
+
+   F leaves the arguments of functions it does not know alone, so a template that calls f64_... by
+   name gives them finished values. #}
 #% set F = arith_of("f64")
 #% set scalar = F.scalar
 #% set L = arith_of("i64")
@@ -371,14 +375,28 @@ fn f64_{{ name }}_at(k: u32) -> {{ scalar }} {
 // A polynomial by Horner's rule, highest power first, in the given row of a table.
 #% macro polynomial(name, rows)
 #% set count = rows[0].split() | length
+#% if F.native
+fn f64_{{ name }}(x: f64, row: u32) -> f64 {
+    var v = 0.0lf;
+#% for k in range(count)
+#% set ns = namespace(c=F(rows[0].split()[k]))
+#% for numbers in rows[1:]
+#% set ns.c = "select(%s, %s, row == %du)" % (ns.c, F(numbers.split()[k]), loop.index)
+#% endfor
+    v = v * x + {{ ns.c }};
+#% endfor
+    return v;
+}
+#% else
 {{ table(name, (rows | join(" ")).split()) }}
-fn f64_{{ name }}(x: {{ scalar }}, row: u32) -> {{ scalar }} {
+fn f64_{{ name }}(x: vec2<u32>, row: u32) -> vec2<u32> {
     var v = {{ F("0") }};
     for (var k = row * {{ count }}u; k < (row + 1u) * {{ count }}u; k++) {
         v = {{ F("v * x + f64_" ~ name ~ "_at(k)") }};
     }
     return v;
 }
+#% endif
 #% endmacro
 
 // x - n * c for a constant c in parts so short that their products with n are exact.
