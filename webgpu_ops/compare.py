@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,10 +23,15 @@ TOLERANCES: dict[str, Tolerance] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """``message`` is empty where the arrays agree; ``error`` is the largest finite |got - want|."""
+    """``message`` is empty where the arrays agree.
+
+    ``error`` is the largest finite |got - want|, ``used`` the largest share of the tolerance that any
+    element used up: 1 is the limit.
+    """
 
     message: str = ""
     error: float = 0.0
+    used: float = 0.0
 
     @property
     def agrees(self) -> bool:
@@ -57,21 +62,18 @@ def compare(
         return _report(got, want, got.astype(object) != want.astype(object), ignore, tolerance)
     if bitwise:
         return _report(got, want, _bytes(got) != _bytes(want), ignore, EXACT)
-    exact = tolerance == EXACT and want.dtype.kind in "biu"
-    g, w = (got, want) if exact else (_wide(got), _wide(want))
-    with np.errstate(invalid="ignore", over="ignore"):
-        good = g == w
-        if not exact:
-            distance = np.abs(g - w)
-            close = distance <= tolerance[1] + tolerance[0] * np.abs(w)
-            good |= close & np.isfinite(g) & np.isfinite(w)
-            good |= np.isnan(g) & np.isnan(w)
-            finite = np.isfinite(distance) if ignore is None else np.isfinite(distance) & ~ignore
-            error = float(distance[finite].max(initial=0.0))
-        else:
-            error = 0.0
-    report = _report(got, want, ~good, ignore, tolerance)
-    return Comparison(report.message, error)
+    if tolerance == EXACT and want.dtype.kind in "biu":
+        return _report(got, want, got != want, ignore, tolerance)
+    g, w = _wide(got), _wide(want)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        distance = np.abs(g - w)
+        allowed = tolerance[1] + tolerance[0] * np.abs(w)
+        finite = np.isfinite(g) & np.isfinite(w)
+        good = (g == w) | (finite & (distance <= allowed)) | (np.isnan(g) & np.isnan(w))
+        counted = finite if ignore is None else finite & ~ignore
+        error = float(distance[counted].max(initial=0.0))
+        used = float((distance / allowed)[counted & (distance > 0)].max(initial=0.0))
+    return replace(_report(got, want, ~good, ignore, tolerance), error=error, used=used)
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -82,7 +84,9 @@ def _wide(array: np.ndarray) -> np.ndarray:
 def _bytes(array: np.ndarray) -> np.ndarray:
     """Each element's bytes as one comparable item."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return flat.reshape(array.size, array.dtype.itemsize).view(f"V{array.dtype.itemsize}").reshape(array.shape)
+    return (
+        flat.reshape(array.size, array.dtype.itemsize).view(f"V{array.dtype.itemsize}").reshape(array.shape)
+    )
 
 
 def _report(

@@ -37,11 +37,12 @@ STANDARD = "ai.onnx"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a case or sample passed, what was wrong, and the largest error of any output."""
+    """Whether a case or sample passed, what was wrong, and the worst of all its comparisons."""
 
     passed: bool
     message: str = ""
     error: float = 0.0
+    used: float = 0.0
 
 
 def qualified(op: str, domain: str) -> str:
@@ -194,7 +195,8 @@ def judge(comparisons: Iterator[tuple[str, Comparison]]) -> Outcome:
     """One outcome for all outputs of a call, given as (output name, comparison) pairs."""
     pairs = list(comparisons)
     wrong = [f"{name} {c.message}" for name, c in pairs if not c.agrees]
-    return Outcome(not wrong, "; ".join(wrong), max((c.error for _, c in pairs), default=0.0))
+    error, used = (max((getattr(c, key) for _, c in pairs), default=0.0) for key in ("error", "used"))
+    return Outcome(not wrong, "; ".join(wrong), error, used)
 
 
 def _check_dropout(case: Case, got: Sequence[np.ndarray], device: Device) -> Outcome:
@@ -218,7 +220,7 @@ def _check_dropout(case: Case, got: Sequence[np.ndarray], device: Device) -> Out
     want = np.where(mask, kept, residual).astype(y.dtype)
     verdict = compare(y, want, case.tolerance(y.dtype))
     if not verdict.agrees:
-        return Outcome(False, f"output {verdict.message}", verdict.error)
+        return Outcome(False, f"output {verdict.message}", verdict.error, verdict.used)
     dropped, ratio = 1 - mask.mean(), meta["ratio"]
     sigma = float(np.sqrt(ratio * (1 - ratio) / mask.size))
     if abs(dropped - ratio) > 5 * sigma:
@@ -227,7 +229,7 @@ def _check_dropout(case: Case, got: Sequence[np.ndarray], device: Device) -> Out
         again = backend.prepare(case.model, device=device).run(inputs)
         if not compare(np.asarray(again[0]), y, bitwise=True).agrees:
             return Outcome(False, "the same seed gave another result in a fresh session")
-    return Outcome(True, "", verdict.error)
+    return Outcome(True, "", verdict.error, verdict.used)
 
 
 def _kept(mask: np.ndarray, kind: str, shape: tuple[int, ...]) -> np.ndarray | None:

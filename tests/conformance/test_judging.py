@@ -80,7 +80,8 @@ def test_compare_bytes_and_masks() -> None:
 
 def test_compare_reports_the_largest_error() -> None:
     got, want = F32([1.5, 2, 100, np.inf]), F32([1, 2, 1, np.inf])
-    assert compare(got, want, (0, 1), ignore=np.array([False, False, True, False])).error == 0.5
+    verdict = compare(got, want, (0, 2), ignore=np.array([False, False, True, False]))
+    assert (verdict.error, verdict.used) == (0.5, 0.25)
 
 
 def test_every_stored_case_is_read_and_passes_on_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,10 +135,11 @@ def _run(checks: dict[str, list[Check]], console: Console) -> Iterator[tuple[str
 
 def _print_line(console: Console, operator: str, outcomes: dict[str, Outcome], seconds: float) -> None:
     failures = {name: o.message for name, o in outcomes.items() if not o.passed}
-    worst = max((o.error for o in outcomes.values() if o.passed), default=0.0)
+    used = max((o.used for o in outcomes.values() if o.passed), default=0.0)
     state = f"[red]{len(failures):4} failed[/red]" if failures else " " * 11
     passed = len(outcomes) - len(failures)
-    line = f"{operator:34}{passed:4} passed{state}  error {worst:7.1e}{seconds:6.1f} s"
+    error = f"{used:4.0%} of tolerance" if used else "exact"
+    line = f"{operator:34}{passed:4} passed{state}  {error:17}{seconds:6.1f} s"
     console.print(line, soft_wrap=True)
     for name, message in failures.items():
         short = textwrap.shorten(message, MESSAGE_WIDTH, placeholder=" ...")
@@ -152,7 +153,13 @@ def _write(path: Path, device: Device, portable: bool, results: dict[str, dict[s
         "mode": "portable" if portable else "native",
         "operators": {
             operator: [
-                {"name": name, "passed": o.passed, "message": o.message, "max_error": o.error}
+                {
+                    "name": name,
+                    "passed": o.passed,
+                    "message": o.message,
+                    "max_error": o.error,
+                    "tolerance_used": o.used,
+                }
                 for name, o in outcomes.items()
             ]
             for operator, outcomes in results.items()
