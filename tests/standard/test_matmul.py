@@ -15,6 +15,9 @@ from webgpu_ops.core.stream import PreparedPlan
 from webgpu_ops.families.layout import View
 from webgpu_ops.families.matmul import matmul, transposed
 
+# One worker keeps the pipelines of a file.
+pytestmark = pytest.mark.xdist_group("standard-matmul")
+
 Check = Callable[..., None]
 
 

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 from webgpu_ops import Device, ShapeError, UnsupportedError, plan, run
+from webgpu_ops.core import dtypes
+
+# One worker keeps the pipelines of a file.
+pytestmark = pytest.mark.xdist_group("standard-math")
 
 Check = Callable[..., None]
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16, np.float64)
@@ -185,28 +189,58 @@ NUMBERS = (
 )  # fmt: skip
 
 
+def cast(device: Device, x: np.ndarray, target: type) -> np.ndarray:
+    to = dtypes.from_numpy(np.dtype(target)).onnx
+    got = run("Cast", [x], {"to": to}, domain="", opset=19, device=device)[0]
+    assert got is not None
+    assert got.numpy().dtype == np.dtype(target)
+    return got.numpy()
+
+
 @pytest.mark.parametrize("target", NUMBERS)
 def test_cast(device: Device, target: type) -> None:
-    from webgpu_ops.core import dtypes
-
-    to = dtypes.from_numpy(np.dtype(target)).onnx
     here = NUMBERS.index(target)
     for step in (1, 4, 9):  # over all targets, every type is a source three times
         source = NUMBERS[(here + step) % len(NUMBERS)]
         x = draw((3, 7), source, 0, 100)
-        got = run("Cast", [x], {"to": to}, domain="", opset=19, device=device)[0]
-        assert got is not None
-        want = x.astype(target)
-        assert got.numpy().dtype == want.dtype
-        np.testing.assert_array_equal(got.numpy(), want)
+        np.testing.assert_array_equal(cast(device, x, target), x.astype(target))
 
 
 def test_cast_keeps_bits_of_wide_integers(device: Device) -> None:
     x = np.array([-1, 2**40 + 5, -(2**63), 255], np.int64)
-    for to, dtype in ((6, np.int32), (3, np.int8), (2, np.uint8), (13, np.uint64)):
-        got = run("Cast", [x], {"to": to}, domain="", opset=19, device=device)[0]
-        assert got is not None
-        np.testing.assert_array_equal(got.numpy(), x.astype(dtype))
+    for target in (np.int32, np.int8, np.uint8, np.uint64):
+        np.testing.assert_array_equal(cast(device, x, target), x.astype(target))
+
+
+def test_cast_rounds_once(device: Device) -> None:
+    """To the nearest even; float64 to 16 bits not by way of float32, whose rounding may make a tie."""
+    for source, targets in (
+        (np.float64, (np.float32, np.float16)),
+        (np.float32, (np.float16, ml_dtypes.bfloat16)),
+    ):
+        x = np.array(
+            [1 + 2**-11 + 2**-40, 1 + 2**-11, -1 - 3 * 2**-11, 1e-6, 65519, 1 / 3, -2.5, 0.0]
+        ).astype(source)
+        for target in targets:
+            got = cast(device, x, target)
+            np.testing.assert_array_equal(got.view(np.uint8), x.astype(target).view(np.uint8))
+
+
+def test_cast_of_signs_and_bounds(device: Device) -> None:
+    x = np.array([-100, -1, 0, 1, 127], np.int8)
+    for target in (np.int64, np.int32, np.float32, np.float16, np.float64, np.bool_):
+        np.testing.assert_array_equal(cast(device, x, target), x.astype(target))
+    x = np.array([-2.75, -0.5, 0.5, 2.75, 100.0], np.float32)
+    for target in (np.int64, np.int32, np.int8, np.bool_):
+        np.testing.assert_array_equal(cast(device, x, target), x.astype(target))
+
+
+def test_cast_to_float8_saturates(device: Device) -> None:
+    x = np.array([0.3, -7.7, 1000.0, -1e9, 448.0, 17.0], np.float32)
+    for target in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+        limit = float(ml_dtypes.finfo(target).max)
+        want = x.clip(-limit, limit).astype(target)
+        np.testing.assert_array_equal(cast(device, x, target).view(np.uint8), want.view(np.uint8))
 
 
 def test_refusals() -> None:

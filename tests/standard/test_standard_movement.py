@@ -11,6 +11,9 @@ import pytest
 from webgpu_ops import Device, ShapeError, UnsupportedError, plan, run
 from webgpu_ops.core.plan import Copy
 
+# One worker keeps the pipelines of a file.
+pytestmark = pytest.mark.xdist_group("standard-movement")
+
 Check = Callable[..., None]
 TYPES = (np.float32, np.float16, np.int8, np.int64, np.bool_, np.float64)
 

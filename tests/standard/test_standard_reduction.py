@@ -11,6 +11,9 @@ import pytest
 from webgpu_ops import Device, ShapeError, plan, run
 from webgpu_ops.core.plan import Capabilities
 
+# One worker keeps the pipelines of a file.
+pytestmark = pytest.mark.xdist_group("standard-reduction")
+
 Check = Callable[..., None]
 
 REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"]

@@ -62,8 +62,8 @@ def matmul(
     left, right = left.broadcast((*batch, m, k)), right.broadcast((*batch, k, n))
     if not any(right.strides[:-2]) and batch:
         # One matrix for the whole batch: its rows are just more rows, where they lie evenly.
-        rows = [View(v.slot, v.shape[:-1], v.strides[:-1]) for v in (left, target)]
-        shape, steps = collapse(*rows)
+        lines = [View(v.slot, v.shape[:-1], v.strides[:-1]) for v in (left, target)]
+        shape, steps = collapse(*lines)
         if len(shape) == 1 and bias_is_row(bias):
             m, batch = shape[0], ()
             left = replace(left, shape=(m, k), strides=(steps[0][0], left.strides[-1]))
@@ -100,23 +100,24 @@ def matmul(
     cpu = b.caps.device_class == "cpu"
     vector = compute.bits == 32
     if not cpu and vector and m >= 16 and n >= 16:
-        template, tile, workgroup = "matmul/shared", (64, 64), 256
-        threads = -(-m // 64) * -(-n // 64) * values["batches"] * workgroup
+        template, workgroup = "matmul/shared", 256
+        groups = -(-m // 64) * -(-n // 64)
     else:
         # Types unpacked by hand bring much code with every load, so their tiles stay small.
         packed = any(v.slot.dtype.per_word > 1 for v in (left, right)) and "shader-f16" not in b.caps.features
         side = 8 if cpu and not packed else 4
-        tall = next(t for t in (1, 2, 4, 8) if t >= min(m, side))
-        template, tile, workgroup = "matmul/tile", (tall, side) if vector else (1, 4), 8 if cpu else 64
-        threads = -(-m // tile[0]) * -(-n // tile[1]) * values["batches"]
-        constants |= {"rows": tile[0], "columns": tile[1]}
+        rows = next(t for t in (1, 2, 4, 8) if t >= min(m, side)) if vector else 1
+        template, workgroup = "matmul/tile", 8 if cpu else 32
+        columns = side if vector and n > 4 * workgroup else 4
+        groups = -(-m // rows) * -(-n // (columns * workgroup))
+        constants |= {"rows": rows, "columns": columns}
     b.dispatch(
         template,
         reads={"a": left.slot, "w": right.slot, "bias": bias},
         writes={"y": target.slot},
         uniforms=values | dict(uniforms or {}),
         constants=constants,
-        threads=threads,
+        groups=groups * values["batches"],
         workgroup=workgroup,
     )
 

@@ -227,5 +227,7 @@ class Cast(Operator):
         out = b.output("output", x.shape, dtype)
         if dtype == x.dtype:
             b.copy(x, out)
-            return
-        elementwise(b, "x", out, {"x": x}, compute=x.dtype, cast=True)
+        elif x.dtype == dtypes.float64 and dtype.is_float and dtype.bits < 32:
+            elementwise(b, "narrowed(x)", out, {"x": x}, compute=x.dtype, library="standard/narrow.wgsl")
+        else:
+            elementwise(b, "x", out, {"x": x}, compute=x.dtype, cast=True)

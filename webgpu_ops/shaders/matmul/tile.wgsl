@@ -31,12 +31,14 @@ fn add(sum: quad, a: number, w: quad) -> quad {
 }
 
 {% call kernel() %}
-    let tiles_across = (u.n + {{ columns - 1 }}u) / {{ columns }}u;
+    // The invocations of a workgroup lie side by side, so that they read the same elements of a.
+    let groups_across = (u.n + {{ columns }}u * WG - 1u) / ({{ columns }}u * WG);
     let tiles_down = (u.m + {{ rows - 1 }}u) / {{ rows }}u;
-    let batch = thread / (tiles_across * tiles_down);
+    let batch = group / (groups_across * tiles_down);
     if (batch >= u.batches) { return; }
-    let row = (thread / tiles_across % tiles_down) * {{ rows }}u;
-    let column = (thread % tiles_across) * {{ columns }}u;
+    let row = (group / groups_across % tiles_down) * {{ rows }}u;
+    let column = (group % groups_across * WG + lane) * {{ columns }}u;
+    if (column >= u.n) { return; }
     let at = batch_at(batch);
 
     // A tile at the edge reads the last row or column again; what it makes of it is not stored.
