@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from webgpu_ops.core.device import Device
 from webgpu_ops.demos import embed, minilm
 
 DATA = Path(__file__).parent / "paraphrase-minilm-l3"
+README = Path(__file__).parents[2] / "README.md"
 FORMS = {"as shipped": minilm.model_path, "fused": minilm.fused_path}
 pytestmark = pytest.mark.xdist_group("minilm")
 
@@ -56,6 +58,15 @@ def test_another_length_gives_the_same_embedding(device: Device) -> None:
     (alone,) = session.run([minilm.EMBEDDING], minilm.tokenize(embed.SENTENCES[1:2]))
     want = _load("expected")[minilm.EMBEDDING][1:2]
     np.testing.assert_allclose(alone, want, rtol=1e-4, atol=2e-5)
+
+
+def test_readme_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = README.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    exec(compile(code, "README.md", "exec"), {})
+    out = capsys.readouterr().out
+    assert "(2, 8, 64) float16" in out
+    similarity = np.array(re.findall(r"-?\d\.\d*(?:e-\d+)?", out.split("[[")[1]), float).reshape(3, 3)
+    assert similarity[0, 1] > 0.5 > similarity[0, 2]
 
 
 def test_guitars_are_alike() -> None:
