@@ -1,32 +1,16 @@
-"""Devices and paths of the recurrent tests."""
+"""Paths of the recurrent tests."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 
 import pytest
 
 from webgpu_ops import api
-from webgpu_ops.core.device import Device
 from webgpu_ops.families.recurrent.recurrence import Recurrence
 
 Force = Callable[[str], None]
-
-
-@cache
-def device_with_gpu_tiles() -> Device:
-    """The default adapter with the kernels that GPUs get, whatever kind of adapter it is."""
-    device = Device(portable=True)
-    device.capabilities = replace(device.capabilities, device_class="gpu")
-    return device
-
-
-@pytest.fixture
-def gpu_tiles() -> Device:
-    return device_with_gpu_tiles()
 
 
 @pytest.fixture

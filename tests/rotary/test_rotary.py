@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -292,14 +291,11 @@ def test_rms_norm_rotary_to_the_bit(device: Device, attributes: dict[str, int]) 
         assert g.numpy().shape == w.shape and g.numpy().tobytes() == w.tobytes()
 
 
-def test_rows_shared_by_lanes() -> None:
-    """The kernel that GPUs get, whatever kind of adapter there is."""
-    device = Device(portable=True)
-    device.capabilities = replace(device.capabilities, device_class="gpu")
+def test_rows_shared_by_lanes(gpu_tiles: Device) -> None:
     draw = samples.draw_of("RMSNormRotary")
     assert draw is not None
     for seed in range(20):
-        outcome = check_sample("RMSNormRotary", draw(np.random.default_rng((8, seed))), device)
+        outcome = check_sample("RMSNormRotary", draw(np.random.default_rng((8, seed))), gpu_tiles)
         assert outcome.passed, f"draw {seed}: {outcome.message}"
 
 

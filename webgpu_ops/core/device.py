@@ -6,14 +6,14 @@ import itertools
 import os
 import threading
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import wgpu
 
 from ..errors import DeviceError
 from .fence import Fence
 from .memory import BufferPool
-from .plan import PORTABLE, Capabilities
+from .plan import PORTABLE, Capabilities, DeviceClass
 from .program import NATIVE_TYPES, ProgramCache
 from .stream import Stream
 
@@ -88,6 +88,8 @@ class Device:
     ``WEBGPU_OPS_LIMITS=portable``) restricts limits to what WebGPU guarantees;
     ``disable_features`` (default: ``WEBGPU_OPS_DISABLE_FEATURES``, a comma-separated list or
     ``all``) leaves native features unused, and ``portable=True`` disables them all.
+    ``device_class`` (default: ``WEBGPU_OPS_DEVICE_CLASS``, else by the adapter's type) chooses
+    between the kernels made for GPUs, ``gpu``, and those for software adapters, ``cpu``.
     """
 
     _default: Device | None = None
@@ -99,6 +101,7 @@ class Device:
         *,
         portable: bool | None = None,
         disable_features: str | None = None,
+        device_class: DeviceClass | None = None,
     ) -> None:
         found = adapter if isinstance(adapter, wgpu.GPUAdapter) else choose_adapter(adapter)
         if disable_features is None:
@@ -106,6 +109,10 @@ class Device:
         if portable is None:
             portable = os.environ.get("WEBGPU_OPS_LIMITS", "") == "portable"
         disabled = {f.strip() for f in disable_features.split(",") if f.strip()}
+        kind = device_class or os.environ.get("WEBGPU_OPS_DEVICE_CLASS") or None
+        if kind not in (None, "gpu", "cpu"):
+            raise DeviceError(f"device class {kind!r} is not known; expected 'gpu' or 'cpu'")
+        by_type: DeviceClass = "cpu" if found.info["adapter_type"] == "CPU" else "gpu"
         features = set() if "all" in disabled else (OPTIONAL_FEATURES & set(found.features)) - disabled
         limits = {key: found.limits[key] for key in _LIMITS.values()}
         self.adapter = found
@@ -117,7 +124,7 @@ class Device:
         self._destroyed = False
         capabilities = Capabilities(
             features=frozenset(features),
-            device_class="cpu" if found.info["adapter_type"] == "CPU" else "gpu",
+            device_class=cast(DeviceClass, kind or by_type),
             **{ours: limits[theirs] for ours, theirs in _LIMITS.items()},
         )
         if portable:

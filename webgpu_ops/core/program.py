@@ -82,7 +82,8 @@ class Variant:
         }
         hidden = sorted(context.keys() & provided.keys())
         if hidden:
-            raise ShaderError(f"shader {self.template}: {', '.join(hidden)} is a name that every template has")
+            names = ", ".join(hidden)
+            raise ShaderError(f"shader {self.template}: {names} is a name that every template has")
         context |= provided
         body = templates.render(self.template, context)
         for b in self.bindings:
