@@ -324,9 +324,14 @@ class Builder:
         return self.fetch(name)
 
     def host_if_known(self, name: str) -> np.ndarray | None:
-        """The value of input ``name`` where the caller gave it on the CPU: for early refusals."""
-        self.host_read.add(name)
-        return self.host_values.get(name)
+        """The value of input ``name`` where the caller gave it on the CPU: for early refusals.
+
+        A value that lives on the device stays there, and no later call waits for it.
+        """
+        known = self.host_values.get(name)
+        if known is not None:
+            self.host_read.add(name)
+        return known
 
     def wants(self, name: str) -> bool:
         """Whether the node has output ``name``."""

@@ -110,12 +110,12 @@ def resident(total: int, capacity: int, window: int) -> int:
 @reference("GroupQueryAttention")
 def group_query_attention(
     query: np.ndarray,
-    key: np.ndarray | None,
-    value: np.ndarray | None,
-    past_key: np.ndarray | None,
-    past_value: np.ndarray | None,
-    seqlens_k: np.ndarray,
-    total_sequence_length: np.ndarray,
+    key: np.ndarray | None = None,
+    value: np.ndarray | None = None,
+    past_key: np.ndarray | None = None,
+    past_value: np.ndarray | None = None,
+    seqlens_k: np.ndarray | None = None,
+    total_sequence_length: np.ndarray | None = None,
     cos_cache: np.ndarray | None = None,
     sin_cache: np.ndarray | None = None,
     position_ids: np.ndarray | None = None,
@@ -145,6 +145,7 @@ def group_query_attention(
     v_quant_type: str = "NONE",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """``query [B, S, H * D]`` (or packed QKV) over a cache ``[B, K, C, D]`` and the new keys."""
+    assert seqlens_k is not None and total_sequence_length is not None
     t = query.dtype
     if key is None or value is None:
         d = query.shape[-1] // (num_heads + 2 * kv_num_heads)

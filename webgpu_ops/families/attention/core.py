@@ -273,7 +273,6 @@ def attend(b: Builder, a: Attention) -> None:
     if split:
         uniforms |= {"splits": splits, "part_row": row}
         reads["sink"] = None
-        constants["smooth"] = False
     else:
         uniforms |= a.y.uniforms("y")
         writes |= {"y": a.y.slot, "stats": stats}
@@ -310,8 +309,7 @@ def attend(b: Builder, a: Attention) -> None:
             writes={"y": a.y.slot, "stats": stats},
             uniforms=h.uniforms()
             | a.y.uniforms("y")
-            | {"splits": splits, "part_row": row, "all_rows": h.all_rows},
-            constants={"smooth": a.smooth},
+            | {"splits": splits, "part_row": row, "all_rows": h.all_rows, "zero_sink": a.smooth},
             threads=h.all_rows * quads,
         )
     if a.scores is not None:
@@ -336,7 +334,7 @@ def _write_scores(b: Builder, a: Attention, scores: Scores, stats: Slot | None) 
             "columns": columns,
             "masked": f32(-math.inf),
         },
-        constants=_score_constants(a) | {"smooth": False, "stage": scores.stage},
+        constants=_score_constants(a) | {"stage": scores.stage},
         threads=h.all_rows * -(-columns // 4),
     )
 
@@ -359,12 +357,12 @@ def _score_uniforms(a: Attention) -> dict[str, Any]:
         **a.span.uniforms(),
         "channels": a.heads.size,
         "scale": f32(a.scale),
+        "softcap": f32(a.softcap),
+        "zero_sink": a.smooth,
         "ahead": i32(min(a.ahead, UNBOUNDED)),
         "behind": i32(min(a.behind, UNBOUNDED)),
     }
     axes = ("batch", "head", "row", "column")
-    if a.softcap:
-        values["softcap"] = f32(a.softcap)
     if a.bias is not None:
         values |= {f"bias_{n}": s for n, s in zip(axes, a.bias.strides, strict=True)}
     if a.mask is not None:
@@ -379,9 +377,7 @@ def _score_uniforms(a: Attention) -> dict[str, Any]:
 
 def _score_constants(a: Attention) -> dict[str, Constant]:
     return {
-        "softcap": a.softcap != 0.0,
         "mask_kind": None if a.mask is None else a.mask.kind,
         "k_nibbles": a.k.nibbles,
         "ragged": a.heads.size % 4 != 0,
-        "smooth": a.smooth,
     }

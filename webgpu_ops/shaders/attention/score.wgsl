@@ -18,11 +18,8 @@ fn seen(s: Span, i: i32) -> vec2<i32> {
 }
 
 fn soften(x: f32) -> f32 {
-#% if softcap
+    if (u.softcap == 0.0) { return x; }
     return u.softcap * tanh_f32(x / u.softcap);
-#% else
-    return x;
-#% endif
 }
 
 // A scaled and softcapped score with bias and mask; HIDDEN outside `see` or where they say -inf.

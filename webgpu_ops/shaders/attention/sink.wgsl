@@ -3,8 +3,8 @@ fn empty_row(h: u32) -> vec2<f32> {
 #% if sink
     let x = load_sink(h);
     if (bitcast<u32>(x) != 0xff800000u) { return vec2<f32>(x, 1.0); }
-#% elif smooth
-    return vec2<f32>(0.0, 1.0);
+#% else
+    if (u.zero_sink == 1u) { return vec2<f32>(0.0, 1.0); }
 #% endif
     return vec2<f32>(F32_LOWEST, 0.0);
 }

@@ -6,7 +6,7 @@
 {% include "attention/score.wgsl" %}
 
 {{ reader("v", v, v_scale, v_nibbles, false, "value_channels") }}
-{% set keys = 8 %}
+{% set keys = 4 %}
 const BLOCK: i32 = {{ 8 * keys }};
 const PITCH: u32 = {{ 8 * keys + 1 }}u;
 const ROWS: u32 = {{ tile_rows }}u;
