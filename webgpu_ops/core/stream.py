@@ -185,13 +185,12 @@ class Stream:
         else:
             self._bind_groups.move_to_end(key)
         room = -(-len(uniforms) // self._alignment) * self._alignment
-        if len(self._pending) >= BATCH or len(self._arena_data) + room > ARENA_BYTES:
+        if len(self._arena_data) + room > ARENA_BYTES:
             self.flush()
         at = len(self._arena_data)
         self._arena_data += uniforms
         self._arena_data += bytes(room - len(uniforms))
-        self._pending.append(("dispatch", program.pipeline, group, at, *step.groups))
-        self._pending_uids.update(t.buffer.uid for t in tensors)
+        self._record(("dispatch", program.pipeline, group, at, *step.groups), *tensors)
         self._device.stats.dispatches += 1
 
     def _place(
@@ -349,10 +348,7 @@ class Stream:
             self._copy_elements(_aligned(source, at, nbytes), _aligned(target, to, nbytes), at, to, n)
 
     def _copy_words(self, source: Tensor, at: int, target: Tensor, to: int, nbytes: int) -> None:
-        if len(self._pending) >= BATCH:
-            self.flush()
-        self._pending.append(("copy", source.buffer.gpu, at, target.buffer.gpu, to, nbytes))
-        self._pending_uids.update((source.buffer.uid, target.buffer.uid))
+        self._record(("copy", source.buffer.gpu, at, target.buffer.gpu, to, nbytes), source, target)
 
     def _copy_elements(self, source: Tensor, target: Tensor, at: int, to: int, count: int) -> None:
         item = source.dtype.itemsize
@@ -380,11 +376,8 @@ class Stream:
             return
         with self._device.lock:
             if target.offset % 4 == 0 and (target.nbytes % 4 == 0 or target.exclusive):
-                if len(self._pending) >= BATCH:
-                    self.flush()
                 nbytes = -(-target.nbytes // 4) * 4
-                self._pending.append(("zero", target.buffer.gpu, target.offset, nbytes))
-                self._pending_uids.add(target.buffer.uid)
+                self._record(("zero", target.buffer.gpu, target.offset, nbytes), target)
                 return
             aligned = _aligned(target, target.offset, target.nbytes)
             slot = Slot(aligned.shape, aligned.dtype, "output", 0, "target")
@@ -432,7 +425,7 @@ class Stream:
                 staging = self._device.gpu.create_buffer(
                     size=room, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
                 )
-            self._pending.append(("copy", source.buffer.gpu, start, staging, 0, nbytes))
+            self._record(("copy", source.buffer.gpu, start, staging, 0, nbytes))
             self.flush()
             wait_for(staging.map_async(wgpu.MapMode.READ, 0, nbytes), None, "a read-back")
             data = staging.read_mapped(0, nbytes, copy=True)
@@ -444,6 +437,12 @@ class Stream:
             return data[skip : skip + source.nbytes]
 
     # Submission
+
+    def _record(self, command: tuple[Any, ...], *tensors: Tensor) -> None:
+        self._pending.append(command)
+        self._pending_uids.update(t.buffer.uid for t in tensors)
+        if len(self._pending) >= BATCH:
+            self.flush()
 
     def flush(self) -> None:
         """Submit everything recorded so far."""
@@ -489,7 +488,7 @@ class Stream:
             if self._tick is None:
                 self._tick = gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
             proof = gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
-            self._pending.append(("copy", self._tick, 0, proof, 0, 4))
+            self._record(("copy", self._tick, 0, proof, 0, 4))
             self.flush()
             return Fence(proof)
 
