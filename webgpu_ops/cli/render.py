@@ -35,7 +35,7 @@ def render(
     call: Mapping[str, Any]
     values: Mapping[str, Any]
     if inputs:
-        call = dict(_input(text) for text in inputs)
+        call = _call(inputs, declared)
         values = dict(_attribute(text, declared) for text in attributes)
     else:
         draw = samples.draw_of(op, domain)
@@ -48,9 +48,9 @@ def render(
     capabilities = _capabilities(portable)
     made = plan(op, call, values, domain=domain, opset=opset, outputs=wanted, capabilities=capabilities)
     console = Console()
-    for name, value in call.items():
-        shape, dtype = list(value.shape), value.dtype
-        print(f"// input {name}: {dtype} {shape}")
+    for slot in made.inputs:
+        if slot is not None:
+            print(f"// input {slot.name}: {slot.dtype} {list(slot.shape)}")
     print("\n".join(f"// {line}" for line in made.describe().splitlines()))
     for i, dispatch in enumerate(made.dispatches, 1):
         title = f"// dispatch {i} of {len(made.dispatches)}: {dispatch.template}"
@@ -66,6 +66,19 @@ def _capabilities(portable: bool) -> Capabilities:
         return device(False).capabilities
     except DeviceError:
         return Capabilities()
+
+
+def _call(texts: Sequence[str], declared: schema.OperatorSchema) -> dict[str, Any]:
+    """Inputs by name; a variadic one collects what is given for it."""
+    variadic = {p.name for p in declared.inputs if p.variadic}
+    call: dict[str, Any] = {}
+    for text in texts:
+        name, value = _input(text)
+        if name in variadic:
+            call.setdefault(name, []).append(value)
+        else:
+            call[name] = value
+    return call
 
 
 def _input(text: str) -> tuple[str, TensorSpec | np.ndarray]:
