@@ -34,43 +34,57 @@ def transposed(matrix: Slot | View) -> View:
     return view.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
-def matmul(
-    b: Builder,
+@dataclass(frozen=True)
+class Layout:
+    """Where the matrices of a stack of products lie: what matmul/batch.wgsl reads.
+
+    ``operands`` are the values that an epilogue uses: (name, mode, type) with mode "single" (one
+    value), "matrix" (a row and a column step) or "stack" (also steps along the stack).
+    """
+
+    left: View
+    right: View
+    target: View
+    slots: Mapping[str, Slot]
+    operands: tuple[tuple[str, str, DType], ...]
+    uniforms: Mapping[str, Any]
+
+    @property
+    def batches(self) -> int:
+        return int(self.uniforms["batches"])
+
+
+def lay_out(
     a: Slot | View,
     w: Slot | View,
     out: Slot | View,
+    operands: Mapping[str, Slot | View],
     *,
-    bias: Slot | View | None = None,
-    epilogue: str = "x",
-    uniforms: Mapping[str, Any] | None = None,
-) -> None:
-    """Append ``out = epilogue(a @ w)``.
+    merge: bool = True,
+) -> Layout:
+    """The layout of ``out = a @ w`` with ``operands`` that broadcast to ``out``.
 
-    ``a`` is ``[..., m, k]``, ``w`` ``[..., k, n]`` and ``out`` ``[..., m, n]``; leading dimensions
-    of ``a`` and ``w`` broadcast to ``out``'s. Views give transposition, strides and offsets
-    (:func:`transposed`); ``out``'s columns must be consecutive. ``bias`` broadcasts to ``[m, n]``.
-    The epilogue is an expression of ``x`` (the product), ``c`` (the bias) and ``u.<name>`` for
-    ``uniforms``; without one the bias is added. Sums are made in float32 for 16-bit floats and in
-    the output's own type otherwise. An inner size of 0 gives a product of zeros.
+    With ``merge``, a batch that shares one ``w`` becomes more rows of one product where its rows
+    lie evenly.
     """
     left, right, target = View.of(a), View.of(w), View.of(out)
-    if not target.size:
-        return
     m, k = left.shape[-2:]
     n = right.shape[-1]
     batch = target.shape[:-2]
     left, right = left.broadcast((*batch, m, k)), right.broadcast((*batch, k, n))
-    if not any(right.strides[:-2]) and batch:
-        # One matrix for the whole batch: its rows are just more rows, where they lie evenly.
-        lines = [View(v.slot, v.shape[:-1], v.strides[:-1]) for v in (left, target)]
+    others = [View.of(x).broadcast((*batch, m, n)) for x in operands.values()]
+    if merge and batch and not any(right.strides[:-2]):
+        lines = [View(v.slot, v.shape[:-1], v.strides[:-1]) for v in (left, target, *others)]
         shape, steps = collapse(*lines)
-        if len(shape) == 1 and bias_is_row(bias):
+        if len(shape) == 1:
             m, batch = shape[0], ()
-            left = replace(left, shape=(m, k), strides=(steps[0][0], left.strides[-1]))
-            target = replace(target, shape=(m, n), strides=(steps[1][0], target.strides[-1]))
+            left, target, *others = (
+                replace(v, shape=(m, v.shape[-1]), strides=(step[0], v.strides[-1]))
+                for v, step in zip((left, target, *others), steps, strict=True)
+            )
             right = replace(right, shape=(k, n), strides=right.strides[-2:])
-    stack = [View(v.slot, batch, v.strides[:-2]) for v in (left, right, target)]
-    batch_shape, (left_steps, right_steps, target_steps) = collapse(*stack)
+    stack = [View(v.slot, batch, v.strides[:-2]) for v in (left, right, target, *others)]
+    batch_shape, (left_steps, right_steps, target_steps, *other_steps) = collapse(*stack)
     values: dict[str, Any] = {
         "m": m,
         "n": n,
@@ -85,16 +99,55 @@ def matmul(
         "w_at": (right.offset, *right.strides[-2:]),
         "y_at": (target.offset, target.strides[-2]),
     }
+    modes: list[tuple[str, str, DType]] = []
+    for name, view, steps in zip(operands, others, other_steps, strict=True):
+        if view.offset or any(view.strides):
+            values[f"{name}_at"] = (view.offset, *view.strides[-2:])
+            mode = "stack" if any(steps) else "matrix"
+            if any(steps):
+                values[f"{name}_batch"] = wrapped(steps)
+        else:
+            mode = "single"
+        modes.append((name, mode, view.slot.dtype))
+    slots = {name: View.of(x).slot for name, x in operands.items()}
+    return Layout(left, right, target, slots, tuple(modes), values)
+
+
+def matmul(
+    b: Builder,
+    a: Slot | View,
+    w: Slot | View,
+    out: Slot | View,
+    *,
+    bias: Slot | View | None = None,
+    operands: Mapping[str, Slot | View] | None = None,
+    epilogue: str = "x",
+    uniforms: Mapping[str, Any] | None = None,
+) -> None:
+    """Append ``out = epilogue(a @ w)``.
+
+    ``a`` is ``[..., m, k]``, ``w`` ``[..., k, n]`` and ``out`` ``[..., m, n]``; leading dimensions
+    of ``a`` and ``w`` broadcast to ``out``'s. Views give transposition, strides and offsets
+    (:func:`transposed`); ``out``'s columns must be consecutive. ``bias`` and ``operands`` broadcast
+    to ``out``. The epilogue holds expressions of ``x`` (the product), ``c`` (the bias), the operands'
+    names and ``u.<name>`` for ``uniforms``; with several, separated by ``;``, each one is the ``x``
+    of the next. Without one the bias is added. Sums are made in float32 for 16-bit floats and in the
+    output's own type otherwise. An inner size of 0 gives a product of zeros.
+    """
+    target = View.of(out)
+    if not target.size:
+        return
     if bias is not None:
-        added = View.of(bias).broadcast((m, n))
-        values["bias_at"] = (added.offset, *added.strides)
-        bias = added.slot
+        operands = {"c": bias, **(operands or {})}
         epilogue = "x + c" if epilogue == "x" else epilogue
+    layout = lay_out(a, w, out, operands or {})
+    left, right, m, n = layout.left, layout.right, layout.uniforms["m"], layout.uniforms["n"]
     compute = computing_type(target.slot.dtype)
     constants: dict[str, Constant] = {
         "a_order": _order(left),
         "w_order": _order(right),
-        "epilogue": epilogue,
+        "epilogue": parts_of(epilogue),
+        "operands": layout.operands,
         "compute": compute,
     }
     cpu = b.caps.device_class == "cpu"
@@ -113,18 +166,18 @@ def matmul(
         constants |= {"rows": rows, "columns": columns}
     b.dispatch(
         template,
-        reads={"a": left.slot, "w": right.slot, "bias": bias},
+        reads={"a": left.slot, "w": right.slot, **layout.slots},
         writes={"y": target.slot},
-        uniforms=values | dict(uniforms or {}),
+        uniforms={**layout.uniforms, **(uniforms or {})},
         constants=constants,
-        groups=groups * values["batches"],
+        groups=groups * layout.batches,
         workgroup=workgroup,
     )
 
 
-def bias_is_row(bias: Slot | View | None) -> bool:
-    """Whether a bias is the same for every row."""
-    return bias is None or all(size == 1 for size in View.of(bias).shape[:-1])
+def parts_of(epilogue: str) -> tuple[str, ...]:
+    """The expressions of an epilogue, in order."""
+    return tuple(part.strip() for part in epilogue.split(";"))
 
 
 @register("MatMul", domain="")

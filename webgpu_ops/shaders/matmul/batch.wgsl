@@ -1,33 +1,59 @@
-{# Where the matrices of a stack begin, and how results are stored: shared by the matmul kernels. #}
-struct Offsets { a: u32, w: u32, y: u32 }
+{#
+  Where the matrices of a stack begin, and how results are finished and stored: shared by the matrix
+  product kernels. The kernel defines `number`, `quad` (four of them) and F, their arithmetic.
+
+  operands  (name, mode, type) of what the epilogue uses beside x; mode is how it is read:
+            "single" one value; "matrix" by row and column; "stack" also along the stack
+  epilogue  expressions of x and the operands, each of which replaces x
+#}
+{% set stacked = ["a", "w", "y"] + (operands | selectattr(1, "equalto", "stack") | map(attribute=0) | list) %}
+struct Offsets {
+#% for name in stacked
+    {{ name }}: u32,
+#% endfor
+}
 
 fn batch_at(batch: u32) -> Offsets {
     var rest = batch;
-    var at = Offsets(u_a_at(0u), u_w_at(0u), u_y_at(0u));
+    var at = Offsets({% for name in stacked %}u_{{ name }}_at(0u){{ ", " if not loop.last }}{% endfor %});
     for (var d = u.batch_rank; d > 0u; d--) {
         let size = u_batch_shape(d - 1u);
         let i = rest % size;
-        at.a += i * u_a_batch(d - 1u);
-        at.w += i * u_w_batch(d - 1u);
-        at.y += i * u_y_batch(d - 1u);
+#% for name in stacked
+        at.{{ name }} += i * u_{{ name }}_batch(d - 1u);
+#% endfor
         rest /= size;
     }
     return at;
 }
+#% for name, mode, type in operands
 
-fn finish(x: number, row: u32, column: u32) -> y_t {
-#% if bias
-    let c = {{ F.cast("load_bias(u_bias_at(0u) + row * u_bias_at(1u) + column * u_bias_at(2u))", bias) }};
+fn get_{{ name }}(at: Offsets, row: u32, column: u32) -> {{ name }}_t {
+#% if mode == "single"
+    return load_{{ name }}(0u);
+#% else
+    return load_{{ name }}({{ "at." ~ name if mode == "stack" else "u_%s_at(0u)" % name }} + row * u_{{ name }}_at(1u) + column * u_{{ name }}_at(2u));
 #% endif
-    return {{ arith(y).cast(F(epilogue), F) }};
+}
+#% endfor
+
+fn finish(at: Offsets, product: number, row: u32, column: u32) -> y_t {
+#% for name, mode, type in operands
+    let {{ name }} = {{ F.cast("get_%s(at, row, column)" % name, type) }};
+#% endfor
+    var x = product;
+#% for part in epilogue if part != "x"
+    x = {{ F(part) }};
+#% endfor
+    return {{ arith(y).cast("x", F) }};
 }
 
 // Stores four results of a row, as far as they exist.
-fn put(base: u32, row: u32, column: u32, sums: quad) {
+fn put(at: Offsets, row: u32, column: u32, sums: quad) {
     if (row >= u.m || column >= u.n) { return; }
     let n = min(4u, u.n - column);
     var sum = sums;
     var result: y_quad;
-    for (var k = 0u; k < n; k++) { result[k] = finish(sum[k], row, column + k); }
-    store4_y(base + row * u_y_at(1u) + column, result, n);
+    for (var k = 0u; k < n; k++) { result[k] = finish(at, sum[k], row, column + k); }
+    store4_y(at.y + row * u_y_at(1u) + column, result, n);
 }

@@ -3,7 +3,7 @@
   rows of w into workgroup memory, of which every invocation makes a 4 x 4 product.
 
   a_order, w_order   "row": a row's elements are consecutive; "column": a column's are; "any"
-  epilogue  expression of x, the product, and c, the bias
+  epilogue, operands   as in matmul/batch.wgsl
   compute   a 32-bit type, whose arithmetic is used
 #}
 {% set F = arith(compute) %}
@@ -73,6 +73,6 @@ fn fetch_{{ x.name }}(base: u32, lane: u32, first: u32, start: u32) {
         workgroupBarrier();
     }
 #% for r in range(4)
-    put(at.y, row + i + {{ r }}u, column + j, sum{{ r }});
+    put(at, row + i + {{ r }}u, column + j, sum{{ r }});
 #% endfor
 {% endcall %}

@@ -3,7 +3,7 @@
 
   rows, columns   of a tile; columns is a multiple of 4
   a_order, w_order   "row": a row's elements are consecutive; "column": a column's are; "any"
-  epilogue  expression of x, the product, and c, the bias
+  epilogue, operands   as in matmul/batch.wgsl
   compute   the type whose arithmetic is used
 
   No shared memory and no barriers: on software adapters those cost more than loads.
@@ -105,6 +105,6 @@ fn add(sum: quad, a: number, w: quad) -> quad {
 #% endfor
     );
     for (var i = 0u; i < {{ rows * quads }}u; i++) {
-        put(at.y, row + i / {{ quads }}u, column + i % {{ quads }}u * 4u, sums[i]);
+        put(at, row + i / {{ quads }}u, column + i % {{ quads }}u * 4u, sums[i]);
     }
 {% endcall %}
