@@ -1,4 +1,4 @@
-"""References of the recurrent operators: gated delta networks and the replay of their states."""
+"""References of the recurrent operators: linear attention, gated delta networks, their states' replay."""
 
 from __future__ import annotations
 
@@ -117,6 +117,72 @@ def gated_delta_net(
         state.astype(np.float32),
         update.astype(np.float32),
     )
+
+
+@reference("LinearAttention")
+def linear_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    past_state: Array | None = None,
+    decay: Array | None = None,
+    beta: Array | None = None,
+    *,
+    q_num_heads: int,
+    kv_num_heads: int,
+    chunk_size: int = 64,
+    scale: float = 0.0,
+    state_window: int = 0,
+    update_rule: str = "gated_delta",
+) -> tuple[Array, Array]:
+    """Token by token; without a past state, the present one has the type of the query."""
+    batch, length = query.shape[:2]
+    heads = max(q_num_heads, kv_num_heads)
+    dk, dv = query.shape[2] // q_num_heads, value.shape[2] // kv_num_heads
+
+    def split(x: Array, count: int) -> Array:
+        return x.astype(np.float64).reshape(batch, length, count, -1)
+
+    q = np.repeat(split(query, q_num_heads), heads // q_num_heads, axis=2)
+    k, v = split(key, kv_num_heads), split(value, kv_num_heads)
+    fade = np.ones((batch, length, kv_num_heads, 1))
+    if update_rule in ("gated", "gated_delta"):
+        assert decay is not None
+        fade = np.exp(split(decay, kv_num_heads))
+    shape = (batch, kv_num_heads, dk, dv)
+    state, state_type = np.zeros(shape), query.dtype
+    if past_state is not None:
+        state = (past_state[-1] if state_window else past_state).astype(np.float64)
+        state_type = past_state.dtype
+    states = [state]
+    output = np.zeros((batch, length, heads, dv))
+    scaling = scale or 1.0 / np.sqrt(dk)
+    for t in range(length):
+        state = fade[:, t, :, :, None] * state
+        delta = v[:, t]
+        if update_rule in ("delta", "gated_delta"):
+            assert beta is not None
+            rate = beta.astype(np.float64)[:, t, :, None]  # one for each head, or one for all
+            delta = rate * (v[:, t] - np.einsum("bhkv,bhk->bhv", state, k[:, t]))
+        state = state + k[:, t, :, :, None] * delta[:, :, None, :]
+        states.append(state)
+        shared = np.repeat(state, heads // kv_num_heads, axis=1)
+        output[:, t] = scaling * np.einsum("bhkv,bhk->bhv", shared, q[:, t])
+    present = state
+    if state_window:
+        kept = states[1:][-state_window:] or states
+        present = np.stack([*[np.zeros(shape)] * (state_window - len(kept)), *kept])
+    return output.reshape(batch, length, heads * dv).astype(query.dtype), present.astype(state_type)
+
+
+@reference("LinearAttentionGate")
+def linear_attention_gate(
+    a: Array, dt_bias: Array, decay_scale: Array, b: Array | None = None
+) -> tuple[Array, Array | None]:
+    """Each output is rounded once."""
+    decay = decay_scale.astype(np.float64) * _softplus(a.astype(np.float64) + dt_bias.astype(np.float64))
+    beta = None if b is None else _sigmoid(b.astype(np.float64)).astype(a.dtype)
+    return decay.astype(a.dtype), beta
 
 
 @reference("GatedDeltaNetStateReplay")

@@ -1,5 +1,5 @@
-"""Recurrent operators: gated delta networks, and the replay of their captured states."""
+"""Recurrent operators: linear attention, gated delta networks, and the replay of captured states."""
 
-from . import gated_delta_net, replay
+from . import gated_delta_net, linear_attention, replay
 
-__all__ = ["gated_delta_net", "replay"]
+__all__ = ["gated_delta_net", "linear_attention", "replay"]

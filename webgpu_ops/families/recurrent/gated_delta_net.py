@@ -9,9 +9,7 @@ from ...core.dtypes import float32
 from ...core.plan import Builder, Shape
 from ...errors import SchemaError
 from ..registry import Operator, register
-from .recurrence import Recurrence, Rows
-
-RULES = ("linear", "gated", "delta", "gated_delta")
+from .recurrence import RULES, Recurrence, Rows
 
 
 @dataclass(frozen=True)
@@ -102,6 +100,7 @@ class GatedDeltaNet(Operator):
             tokens=at.tokens,
             batch=batch,
             length=length,
+            heads_q=at.heads_k,
             heads_k=at.heads_k,
             heads_v=at.heads_v,
             dk=at.dk,

@@ -1,4 +1,4 @@
-"""The linear recurrence that the gated delta operators share, token by token or in chunks.
+"""The linear recurrence that linear attention and the gated delta operators share.
 
 For one value head, with state S [dk, dv] and ``rate`` 1 unless a delta rule retrieves::
 
@@ -6,16 +6,18 @@ For one value head, with state S [dk, dv] and ``rate`` 1 unless a delta rule ret
 
 *Recurrent*: one dispatch, the state in registers; short sequences and decoding. *Chunked*: two
 dispatches, whatever the length. The first solves each chunk's triangular system (the WY form) for
-all chunks at once, the second walks the chunks with products of matrices.
+all chunks at once, the second walks the chunks with products of matrices. Where the states after
+the last few tokens are wanted, a third goes over these token by token.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.dtypes import float32
 from ...core.plan import Builder, Slot
 
+RULES = ("linear", "gated", "delta", "gated_delta")
 CHUNKED_FROM = 64  # tokens from which the chunks' fixed cost pays
 STATE_FLOATS = 2048  # of the chunked path's state tile: half of any adapter's workgroup memory
 
@@ -34,8 +36,14 @@ class Recurrence:
     """A call, whatever operator it came from. ``decay`` and ``beta`` are None where unused.
 
     ``length`` is every request's token count, or None if ``cu_seqlens`` says so on the device.
-    ``decay`` is [tokens, heads_v] or, ``per_key``, [tokens, heads_v, dk]; states are
-    [batch, heads_v, dv, dk]. Key head of value head h is h // (heads_v / heads_k).
+    There is a state for each value head: [batch, heads_v, dv, dk], or dk before dv if ``k_major``.
+    Neighbouring value heads share a key head; query heads are fewer, or several read one state:
+    ``heads_q`` divides ``heads_v`` or is a multiple of it. ``decay`` is [tokens, heads_v] or,
+    ``per_key``, [tokens, heads_v, dk]; ``beta`` is [tokens, heads_v] or [tokens, 1].
+
+    ``initial_state`` and ``final_state`` may hold several such states in a row: the call starts from
+    number ``initial_slot`` and leaves ``window`` states, the last ones it went through, right-aligned
+    and zero in front where it has fewer tokens.
     """
 
     query: Rows
@@ -44,6 +52,7 @@ class Recurrence:
     tokens: int
     batch: int
     length: int | None
+    heads_q: int
     heads_k: int
     heads_v: int
     dk: int
@@ -65,6 +74,21 @@ class Recurrence:
     output: Slot
     final_state: Slot | None
     state_update: Slot | None
+    k_major: bool = False
+    window: int = 1
+    initial_slot: int = 0
+    first: int = 0
+    """Tokens of each request that another part of the call has dealt with."""
+
+    @property
+    def queries(self) -> int:
+        """Query heads that read one state; their outputs lie side by side."""
+        return max(1, self.heads_q // self.heads_v)
+
+    @property
+    def state_size(self) -> int:
+        """Elements of one state of all requests."""
+        return self.batch * self.heads_v * self.dk * self.dv
 
     @property
     def chunk(self) -> int:
@@ -78,7 +102,7 @@ class Recurrence:
 
     @property
     def work_floats(self) -> int:
-        return self.slots * self.heads_v * (2 * self.chunk**2 + 4 * self.chunk)
+        return self.slots * self.heads_v * self.queries * (2 * self.chunk**2 + 4 * self.chunk)
 
     def prefers_chunks(self, b: Builder) -> bool:
         """Whether the chunked path can take this call and is worth it.
@@ -100,22 +124,40 @@ class Recurrence:
 
     def plan(self, b: Builder) -> None:
         """Append the dispatches of the path that fits, and name it."""
-        if self.prefers_chunks(b):
-            b.path = "chunked"
-            self._chunked(b)
-        else:
+        head = self
+        if self.window > 1:
+            assert self.length is not None
+            head = replace(self, length=max(0, self.length - self.window))
+        if head.length == 0 or not head.prefers_chunks(b):
             b.path = "recurrent"
             self._recurrent(b)
+            return
+        b.path = "chunked"
+        if head is self:
+            self._chunked(b)
+            return
+        # Between the parts the state is not rounded, whatever type the caller's has.
+        between = b.scratch("between", (self.batch, self.heads_v, self.dk, self.dv), float32)
+        replace(head, final_state=between, window=1)._chunked(b)
+        replace(
+            self, first=head.length or 0, length=self.window, initial_state=between, initial_slot=0
+        )._recurrent(b)
 
     def _geometry(self) -> dict[str, int | float]:
         return {
             "tokens": self.tokens,
             "batch": self.batch,
             "length": self.length or 0,
+            "pitch": self.tokens // max(self.batch, 1),
+            "first": self.first,
             "heads_v": self.heads_v,
-            "sharing": self.heads_v // self.heads_k,
+            "queries": self.queries,
+            "query_sharing": self.heads_v * self.queries // self.heads_q,
+            "key_sharing": self.heads_v // self.heads_k,
             "dk": self.dk,
             "dv": self.dv,
+            "initial_at": self.initial_slot * self.state_size,
+            "rates": self.beta.shape[-1] if self.beta else 0,
             "scale": float(self.scale),
             "query_offset": self.query.offset,
             "query_stride": self.query.stride,
@@ -154,10 +196,19 @@ class Recurrence:
                 "final_state": self.final_state,
                 "state_update": self.state_update,
             },
-            uniforms={**self._geometry(), "quads": quads, "capacity": self.capacity},
+            uniforms={
+                **self._geometry(),
+                "quads": quads,
+                "capacity": self.capacity,
+                "window": self.window,
+                "state_size": self.state_size,
+            },
             constants={
                 "parts": parts,
                 "channels": channels,
+                "several": self.queries > 1,
+                "k_major": self.k_major,
+                "windowed": self.window > 1,
                 "retrieves": self.retrieves,
                 "l2_norm": self.l2_norm,
                 "sigmoid_beta": self.sigmoid_beta,
@@ -195,7 +246,7 @@ class Recurrence:
                 "sigmoid_beta": self.sigmoid_beta,
                 "per_key": False,
             },
-            groups=self.slots * self.heads_v,
+            groups=self.slots * self.heads_v * self.queries,
             workgroup=64,
         )
         b.dispatch(
@@ -214,6 +265,8 @@ class Recurrence:
                 "chunk": self.chunk,
                 "quads": quads,
                 "rows": rows,
+                "several": self.queries > 1,
+                "k_major": self.k_major,
                 "retrieves": self.retrieves,
             },
             groups=self.batch * self.heads_v * tiles,

@@ -105,6 +105,65 @@ def gated_delta_net(rng: np.random.Generator) -> Sample:
     return Sample(inputs, attributes, outputs, unspecified=unspecified, aliases=aliases)
 
 
+@sample("LinearAttention")
+def linear_attention(rng: np.random.Generator) -> Sample:
+    types = (np.float32, np.float32, np.float16, ml_dtypes.bfloat16)
+    dtype = types[rng.choice(4)]
+    rule = str(rng.choice(["linear", "gated", "delta", "gated_delta", "gated_delta"]))
+    batch, fewer, sharing = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    length, window = int(rng.choice([1, 5, 20, 90])), int(rng.choice([0, 0, 1, 3, 8]))
+    hq, hkv = (fewer, fewer * sharing) if rng.random() < 0.5 else (fewer * sharing, fewer)
+    dk, dv = int(rng.integers(1, 41)), int(rng.integers(1, 25))
+    lead = (batch, length)
+
+    def packed(x: Array) -> Array:
+        return x.reshape(*lead, -1).astype(dtype)
+
+    inputs: dict[str, Any] = {
+        "query": packed(_unit(rng.standard_normal((*lead, hq, dk)))),
+        "key": packed(_unit(rng.standard_normal((*lead, hkv, dk)))),
+        "value": packed(rng.standard_normal((*lead, hkv, dv))),
+    }
+    if rule in ("gated", "gated_delta"):
+        width = hkv * dk if rng.random() < 0.3 else hkv
+        inputs["decay"] = packed(-rng.exponential(0.5, (*lead, width)))
+    if rule in ("delta", "gated_delta"):
+        inputs["beta"] = packed(rng.uniform(0, 1, (*lead, 1 if rng.random() < 0.3 else hkv)))
+    aliases: dict[str, str] = {}
+    if rng.random() < 0.7:
+        slots = (window,) if window else ()
+        state = rng.standard_normal((*slots, batch, hkv, dk, dv))
+        inputs["past_state"] = state.astype(types[rng.choice(4)])
+        if rng.random() < 0.4:
+            aliases["present_state"] = "past_state"
+    attributes = {
+        "q_num_heads": hq,
+        "kv_num_heads": hkv,
+        "update_rule": rule,
+        "state_window": window,
+        "chunk_size": int(rng.choice([16, 32, 64])),
+        "scale": float(rng.choice([0.0, 0.5])),
+    }
+    return Sample(inputs, attributes, ("output", "present_state"), aliases=aliases)
+
+
+@sample("LinearAttentionGate")
+def linear_attention_gate(rng: np.random.Generator) -> Sample:
+    dtype = (np.float32, np.float16, ml_dtypes.bfloat16)[rng.choice(3)]
+    shape = tuple(int(n) for n in rng.integers(1, 9, 3))
+    inputs: dict[str, Any] = {
+        "a": (10 * rng.standard_normal(shape)).astype(dtype),
+        "dt_bias": rng.standard_normal(shape[2]).astype(np.float32),
+        "decay_scale": -rng.uniform(0.1, 4, shape[2]).astype(np.float32),
+    }
+    outputs: tuple[str, ...] = ("decay",)
+    if rng.random() < 0.7:
+        inputs["b"] = (10 * rng.standard_normal(shape)).astype(dtype)
+        if rng.random() < 0.8:
+            outputs += ("beta",)
+    return Sample(inputs, {}, outputs)
+
+
 @sample("GatedDeltaNetStateReplay")
 def gated_delta_net_state_replay(rng: np.random.Generator) -> Sample:
     hv, dv, dk, hk, capacity = (int(rng.integers(1, n)) for n in (6, 9, 20, 6, 9))

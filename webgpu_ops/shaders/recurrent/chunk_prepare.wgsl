@@ -1,5 +1,5 @@
 // What a chunk of `chunk` tokens does to any state, worked out for all chunks at once. With
-// w[t,s] = exp(g[s+1] + .. + g[t]), one group leaves for its chunk and head:
+// w[t,s] = exp(g[s+1] + .. + g[t]), one group leaves for its chunk and query head:
 //   solve  [C, C]  (I + M)^-1 diag(rate), M[t,s] = rate[t] w[t,s] k[t].k[s] below the diagonal
 //   attend [C, C]  scale w[t,s] q[t].k[s] up to the diagonal
 //   factor [C, 4]  what token t multiplies: k S in its residual, q S in its output, k in the next
@@ -20,8 +20,9 @@ var<workgroup> k_norm: array<f32, C>;
 var<workgroup> q_norm: array<f32, C>;
 
 {% call kernel() %}
-    let head = group % u.heads_v;
-    let slot = group / u.heads_v;
+    let reader = group % (u.heads_v * u.queries);
+    let slot = group / (u.heads_v * u.queries);
+    let head = reader / u.queries;
     var request = 0u;
     var high = u.batch;
     while (high - request > 1u) {
@@ -31,7 +32,7 @@ var<workgroup> q_norm: array<f32, C>;
     let begin = request_begin(request) + (slot - min(slot, first_slot(request))) * C;
     let count = min(request_end(request) - min(begin, request_end(request)), C);
     let used = slot < u.slots && count > 0u;
-    let work = block(slot, head);
+    let work = block(slot, reader);
 
     let row = lane / 8u;
     let column = lane % 8u;
@@ -48,7 +49,7 @@ var<workgroup> q_norm: array<f32, C>;
             queries[at] = 0.0;
             if (t < count && i0 + i < u.dk) {
                 keys[at] = load_key(key_row(begin + t, head) + i0 + i);
-                queries[at] = load_query(query_row(begin + t, head) + i0 + i);
+                queries[at] = load_query(query_row(begin + t, reader) + i0 + i);
             }
         }
         workgroupBarrier();

@@ -32,24 +32,23 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
         end = request_end(request);
         columns = min(u.dv - min(v0, u.dv), 4u);
     }
-    let state_row = (request * u.heads_v + head) * u.dv;
+    let state_row = request * u.heads_v + head;
 
     for (var e = lane; e < ROWS * VQ; e += WG) {
         let i = e % ROWS;
         let q = e / ROWS;
         var s = vec4<f32>();
 #% if initial_state
-        for (var c = 0u; c < 4u; c++) {
-            let v = v_tile + q * 4u + c;
-            if (request < u.batch && i < u.dk && v < u.dv) { s[c] = load_initial_state((state_row + v) * u.dk + i); }
-        }
+        let v = v_tile + q * 4u;
+        if (request < u.batch && i < u.dk) { s = initial_columns(state_row, i, v, min(u.dv - min(v, u.dv), 4u)); }
 #% endif
         state[i * VQ + q] = s;
     }
 
     for (var t0 = begin; t0 < end; t0 += C) {
         let count = min(end - t0, C);
-        let work = block(first_slot(request) + (t0 - begin) / C, head);
+        let slot = first_slot(request) + (t0 - begin) / C;
+        let work = block(slot, head * u.queries);
         var ks = array<vec4<f32>, N>();
         var qs = array<vec4<f32>, N>();
         for (var i0 = 0u; i0 < u.dk; i0 += TILE) {
@@ -62,7 +61,7 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
                 queries[at] = 0.0;
                 if (t < count && i0 + i < u.dk) {
                     keys[at] = load_key(key_row(t0 + t, head) + i0 + i);
-                    queries[at] = load_query(query_row(t0 + t, head) + i0 + i);
+                    queries[at] = load_query(query_row(t0 + t, head * u.queries) + i0 + i);
                 }
             }
             workgroupBarrier();
@@ -86,7 +85,6 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
 #% if retrieves
                 residual -= load_work(work + FACTOR + t * 4u) * ks[n];
 #% endif
-                qs[n] *= load_work(work + FACTOR + t * 4u + 1u);
             }
             if (t < C) { deltas[t * VQ + quad] = residual; }
         }
@@ -106,13 +104,39 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
         }
         workgroupBarrier();
 #% endif
-        for (var n = 0u; n < N; n++) {
-            let t = row + n * SPAN;
-            for (var s = 0u; s <= t && t < count; s++) {
-                qs[n] += load_work(work + ATTEND + t * C + s) * deltas[s * VQ + quad];
+        for (var query = 0u; query < {{ "u.queries" if several else "1u" }}; query++) {
+            let reader = head * u.queries + query;
+#% if several
+            for (var i0 = 0u; i0 < u.dk && query > 0u; i0 += TILE) {
+                if (i0 == 0u) { qs = array<vec4<f32>, N>(); }
+                workgroupBarrier();
+                for (var e = lane; e < C * TILE; e += WG) {
+                    let t = e / TILE;
+                    let i = e % TILE;
+                    queries[i * STRIDE + t] = 0.0;
+                    if (t < count && i0 + i < u.dk) {
+                        queries[i * STRIDE + t] = load_query(query_row(t0 + t, reader) + i0 + i);
+                    }
+                }
+                workgroupBarrier();
+                for (var i = 0u; i < min(u.dk - i0, TILE); i++) {
+                    let s = state[(i0 + i) * VQ + quad];
+                    for (var n = 0u; n < N; n++) {
+                        qs[n] += queries[i * STRIDE + min(row + n * SPAN, C - 1u)] * s;
+                    }
+                }
             }
-            if (t < count && columns > 0u) {
-                store4_output(((t0 + t) * u.heads_v + head) * u.dv + v0, qs[n], columns);
+#% endif
+            let own = block(slot, reader);
+            for (var n = 0u; n < N; n++) {
+                let t = row + n * SPAN;
+                if (t < count) { qs[n] *= load_work(own + FACTOR + t * 4u + 1u); }
+                for (var s = 0u; s <= t && t < count; s++) {
+                    qs[n] += load_work(own + ATTEND + t * C + s) * deltas[s * VQ + quad];
+                }
+                if (t < count && columns > 0u) {
+                    store4_output(output_row(t0 + t, reader) + v0, qs[n], columns);
+                }
             }
         }
 
@@ -145,21 +169,17 @@ var<workgroup> deltas: array<vec4<f32>, C * VQ>;
 #% if final_state
     for (var e = lane; e < ROWS * VQ; e += WG) {
         let i = e % ROWS;
-        for (var c = 0u; c < 4u; c++) {
-            let v = v_tile + (e / ROWS) * 4u + c;
-            if (request < u.batch && i < u.dk && v < u.dv) {
-                store_final_state((state_row + v) * u.dk + i, state[i * VQ + e / ROWS][c]);
-            }
+        let v = v_tile + (e / ROWS) * 4u;
+        if (request < u.batch && i < u.dk) {
+            keep_columns(0u, state_row, i, v, state[i * VQ + e / ROWS], min(u.dv - min(v, u.dv), 4u));
         }
     }
 #% endif
 #% if cu_seqlens
     // Tokens that a malformed cu_seqlens leaves to no request read as zero.
-    for (var t = row; t < begin && request == 0u && columns > 0u; t += SPAN) {
-        store4_output((t * u.heads_v + head) * u.dv + v0, vec4<f32>(), columns);
-    }
+    for (var t = row; t < begin && request == 0u && columns > 0u; t += SPAN) { clear(t, head, v0, columns); }
     for (var t = end + row; t < u.tokens && request + 1u == u.batch && columns > 0u; t += SPAN) {
-        store4_output((t * u.heads_v + head) * u.dv + v0, vec4<f32>(), columns);
+        clear(t, head, v0, columns);
     }
 #% endif
 {% endcall %}

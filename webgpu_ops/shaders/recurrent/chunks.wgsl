@@ -10,6 +10,6 @@ fn first_slot(request: u32) -> u32 {
     return request_begin(request) / C + request;
 }
 
-fn block(slot: u32, head: u32) -> u32 {
-    return (slot * u.heads_v + head) * BLOCK;
+fn block(slot: u32, reader: u32) -> u32 {
+    return (slot * u.heads_v * u.queries + reader) * BLOCK;
 }
