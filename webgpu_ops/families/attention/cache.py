@@ -73,10 +73,13 @@ def prepare(
     channels: int,
     capacity: int,
     append: bool,
+    bias: tuple[Slot, int] | None = None,
     norm: Norm | None = None,
     rotary: Rotary | None = None,
 ) -> None:
-    """Append ``y = quantize(rotate(norm(x)))`` for ``rows`` rows of every head.
+    """Append ``y = quantize(rotate(norm(x + bias)))`` for ``rows`` rows of every head.
+
+    ``bias`` is a slot and the element where the channels of all heads start.
 
     With ``append`` row i goes to row past + i of ``y`` (rows from ``capacity`` on are dropped), else
     to row i.
@@ -85,6 +88,7 @@ def prepare(
     reads: dict[str, Slot | None] = {
         "x": x.slot,
         "scale": y.scale,
+        "bias": bias[0] if bias else None,
         "norm": norm.weight if norm else None,
         "cos": None,
         "sin": None,
@@ -105,11 +109,14 @@ def prepare(
     if y.scale is not None:
         axes = ("batch", "head", "row", "channel")
         uniforms |= {f"scale_{a}": s for a, s in zip(axes, y.scale_strides, strict=True)}
+    if bias is not None:
+        uniforms["bias_offset"] = bias[1]
     if norm is not None:
         uniforms["epsilon"] = f32(norm.epsilon)
     constants: dict[str, Constant] = {
         "lanes": lanes,
         "nibbles": y.nibbles,
+        "y_pack": y.rows.pack,
         "rotary": rotary is not None,
         "interleaved": rotary is not None and rotary.interleaved,
     }

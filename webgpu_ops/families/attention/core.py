@@ -30,19 +30,32 @@ Stage = Literal["raw", "softcapped", "masked", "weights"]
 
 @dataclass(frozen=True)
 class Rows:
-    """``[batch, head, row, channel]`` in a slot: strides and offset in elements, channels adjacent."""
+    """``[batch, head, row, channel]`` in a slot: strides and offset in elements.
+
+    Channels are adjacent, or with ``pack`` that many of them (a multiple of 4): the same channels of the
+    next row follow, and the next channels are ``plane`` elements away.
+    """
 
     slot: Slot
     batch: int
     head: int
     row: int
     offset: int = 0
+    pack: int = 0
+    plane: int = 0
 
     @classmethod
     def heads_first(cls, slot: Slot, offset: int = 0) -> Rows:
         """Memory ``[..., B, H, L, D]``; ``offset`` skips leading elements."""
         heads, rows, width = slot.shape[-3:]
         return cls(slot, heads * rows * width, rows * width, width, offset)
+
+    @classmethod
+    def reordered(cls, slot: Slot, offset: int = 0) -> Rows:
+        """Memory ``[..., B, H, D / x, L, x]`` in a slot of shape ``[..., B, H, L, D]``; x fills 16 bytes."""
+        heads, rows, width = slot.shape[-3:]
+        pack = 16 // slot.dtype.itemsize
+        return cls(slot, heads * rows * width, rows * width, pack, offset, pack, rows * pack)
 
     @classmethod
     def tokens_first(cls, slot: Slot, head_size: int, channel: int = 0) -> Rows:
@@ -56,6 +69,7 @@ class Rows:
             f"{name}_head": self.head,
             f"{name}_row": self.row,
             f"{name}_offset": self.offset,
+            f"{name}_plane": self.plane,
         }
 
 
@@ -104,6 +118,9 @@ class Span:
     or ``past`` where ``fixed``. Query i of ``rows`` is level with new key i, counted from the end.
     A ``capacity`` says that memory holds only the most recent rows, as a window-sized cache keeps
     them, with the new ones behind.
+    ``cumulative`` (int32) packs the entries one behind the other, without a past: the queries, keys and
+    results of entry b are the memory rows from ``cumulative[b]`` to ``cumulative[b + 1]`` of ``tokens``;
+    ``rows`` and ``total`` then bound the longest.
     """
 
     total: int
@@ -116,9 +133,11 @@ class Span:
     fixed: bool = False
     capacity: int = 0
     window: int = 0
+    cumulative: Slot | None = None
+    tokens: int = 0
 
     def reads(self) -> dict[str, Slot | None]:
-        return {"lengths": self.lengths}
+        return {"lengths": self.lengths, "cumulative": self.cumulative}
 
     def uniforms(self) -> dict[str, Any]:
         return {
@@ -131,6 +150,7 @@ class Span:
             "span_fixed": self.fixed,
             "span_capacity": self.capacity,
             "span_window": self.window,
+            "span_tokens": self.tokens,
         }
 
 
@@ -144,9 +164,10 @@ class Bias:
 
 @dataclass(frozen=True)
 class Mask:
-    """``filter`` is added to the score where the mask says no.
+    """``filter`` is added to the score where the mask says no; -inf hides the key, whatever its score.
 
-    ``values``: a tensor with strides by batch, head, query and key position, 0 or false meaning no.
+    ``values``: a tensor with strides by batch, head, query and key position, 0 or false meaning no, or
+    yes where ``inverted``; its first column belongs to key position ``first``, and earlier keys stay.
     ``ends``: int32, no at and past key position ``mask[b]``, and before ``mask[starts + b]`` where
     ``starts`` is not 0.
     """
@@ -157,6 +178,16 @@ class Mask:
     strides: tuple[int, ...] = (0, 0, 0, 0)
     offset: int = 0
     starts: int = 0
+    first: int = 0
+    inverted: bool = False
+
+
+@dataclass(frozen=True)
+class Beams:
+    """Which beam wrote a past key: int32 ``[batch, beams, length]``, where batch entries are
+    (batch, beam) pairs."""
+
+    slot: Slot
 
 
 @dataclass(frozen=True)
@@ -221,6 +252,7 @@ class Attention:
     behind: int = UNBOUNDED
     bias: Bias | None = None
     mask: Mask | None = None
+    beams: Beams | None = None
     sink: Slot | None = None
     smooth: bool = False
     scores: Scores | None = None
@@ -305,9 +337,10 @@ def attend(b: Builder, a: Attention) -> None:
     if split:
         b.dispatch(
             "attention/merge",
-            reads={"parts": parts, "sink": a.sink},
+            reads={"parts": parts, "sink": a.sink, "cumulative": a.span.cumulative, "lengths": None},
             writes={"y": a.y.slot, "stats": stats},
             uniforms=h.uniforms()
+            | a.span.uniforms()
             | a.y.uniforms("y")
             | {"splits": splits, "part_row": row, "all_rows": h.all_rows, "zero_sink": a.smooth},
             threads=h.all_rows * quads,
@@ -345,6 +378,7 @@ def _score_reads(a: Attention) -> dict[str, Slot | None]:
         **a.k.reads("k"),
         "bias": None if a.bias is None else a.bias.slot,
         "mask": None if a.mask is None else a.mask.slot,
+        "beams": None if a.beams is None else a.beams.slot,
         "sink": a.sink,
         **a.span.reads(),
     }
@@ -369,15 +403,19 @@ def _score_uniforms(a: Attention) -> dict[str, Any]:
         values["mask_filter"] = f32(a.mask.filter)
         if a.mask.kind == "values":
             values |= {f"mask_{n}": s for n, s in zip(axes, a.mask.strides, strict=True)}
-            values["mask_offset"] = a.mask.offset
+            values |= {"mask_offset": a.mask.offset, "mask_first": a.mask.first}
         else:
             values["mask_starts"] = a.mask.starts
+    if a.beams is not None:
+        _, values["beams_width"], values["beams_row"] = a.beams.slot.shape
     return values
 
 
 def _score_constants(a: Attention) -> dict[str, Constant]:
     return {
         "mask_kind": None if a.mask is None else a.mask.kind,
+        "mask_inverted": a.mask is not None and a.mask.inverted,
         "k_nibbles": a.k.nibbles,
+        "k_pack": a.k.rows.pack,
         "ragged": a.heads.size % 4 != 0,
     }

@@ -12,9 +12,77 @@ from ..matmul import matmul
 from ..registry import Operator, register
 from . import cache, core
 from .cache import Rotary
-from .core import UNBOUNDED, Bias, Heads, Mask, Rows, Span, Stored, attend, broadcast_strides
+from .core import UNBOUNDED, Beams, Bias, Heads, Mask, Rows, Span, Stored
+from .fresh import Change, Keep, attend_fresh, check_bias, check_length, self_mask
 
 ROTARY_DIMS = (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Projected:
+    """A merged projection ``[B, S, heads * (size + size + value_size)]``: Q, then K, then V."""
+
+    slot: Slot
+    heads: int
+    size: int
+    value_size: int
+
+
+def attend_projected(
+    b: Builder,
+    x: Projected,
+    y: Slot,
+    past: Slot | None,
+    had: int,
+    present: Slot | None,
+    *,
+    share: bool,
+    scale: float,
+    causal: bool = False,
+    reorder: bool = False,
+    rotary: Rotary | None = None,
+    bias: Bias | None = None,
+    mask: Mask | None = None,
+    beams: Beams | None = None,
+) -> None:
+    """Append attention of a merged projection to itself, and to the ``had`` rows of a past.
+
+    ``past`` and ``present`` are ``[2, B, heads, rows, size]``, keys before values; ``share`` says that
+    they may be one buffer. ``reorder``: keys lie as :meth:`Rows.reordered` has them.
+    """
+    batch, rows, _ = x.slot.shape
+    hidden = x.heads * x.size
+    total = had + rows
+    span = Span(total=total, new=rows, rows=rows, past=had)
+    keep = None
+    if present is not None:
+        room = present.shape[3]
+        if past is not None and not (share and b.shares("present", "past")):
+            source = past.reshape(2 * batch, *past.shape[2:])
+            cache.move(b, source, present.reshape(2 * batch, *present.shape[2:]), span, "past")
+        layout = Rows.reordered if reorder else Rows.heads_first
+        keep = Keep(layout(present), Rows.heads_first(present, present.size // 2), room, past is not None)
+    turned = Change(rotary=rotary)
+    attend_fresh(
+        b,
+        core.Attention(
+            heads=Heads(batch, x.heads, x.heads, rows, x.size, x.value_size),
+            span=span,
+            q=Rows.tokens_first(x.slot, x.size),
+            k=Stored(Rows.tokens_first(x.slot, x.size, hidden)),
+            v=Stored(Rows.tokens_first(x.slot, x.value_size, 2 * hidden)),
+            y=Rows.tokens_first(y, x.value_size),
+            scale=scale or 1 / math.sqrt(x.size),
+            ahead=0 if causal else UNBOUNDED,
+            bias=bias,
+            mask=mask,
+            beams=beams,
+        ),
+        rows,
+        q=turned,
+        k=turned,
+        keep=keep,
+    )
 
 
 @register("Attention")
@@ -58,8 +126,8 @@ class Attention(Operator):
         size, value_size = q_size // self.num_heads, v_size // self.num_heads
         past, had, room = self._past(b, batch, rows, size, value_size)
         total = had + rows
-        mask = self._mask(b, batch, rows, had, total)
-        bias = self._bias(b, batch, rows, total)
+        mask = self_mask(b, batch, rows, had, total, self.mask_filter_value)
+        bias = check_bias(b, batch, self.num_heads, rows, total)
         rotary = self._rotary(size)
         y = b.output("output", (batch, rows, v_size), x.dtype)
         present = None
@@ -76,59 +144,19 @@ class Attention(Operator):
 
         qkv = b.scratch("qkv", (batch, rows, w.shape[1]), dtypes.float32)
         matmul(b, x, w, qkv, bias=b.get("bias"))
-        q = Rows.tokens_first(qkv, size)
-        k = Rows.tokens_first(qkv, size, q_size)
-        v = Rows.tokens_first(qkv, value_size, 2 * q_size)
-        span = Span(total=total, new=rows, rows=rows, past=had)
-
-        def prepare(source: Rows, target: Rows, turn: Rotary | None, capacity: int, append: bool) -> None:
-            cache.prepare(
-                b,
-                source,
-                Stored(target),
-                span,
-                batch=batch,
-                heads=self.num_heads,
-                rows=rows,
-                channels=size,
-                capacity=capacity,
-                append=append,
-                rotary=turn,
-            )
-
-        if rotary is not None:
-            turned = b.scratch("q", (batch, self.num_heads, rows, size), dtypes.float32)
-            prepare(q, Rows.heads_first(turned), rotary, rows, False)
-            q = Rows.heads_first(turned)
-        if present is not None:
-            if past is not None and not (self.past_present_share_buffer and b.shares("present", "past")):
-                flat = (2 * batch, self.num_heads)
-                source = past.reshape(*flat, *past.shape[3:])
-                cache.move(b, source, present.reshape(*flat, room, size), span, "past")
-            kept_k = Rows.heads_first(present)
-            kept_v = Rows.heads_first(present, present.size // 2)
-            prepare(k, kept_k, rotary, room, True)
-            prepare(v, kept_v, None, room, True)
-            if past is not None:
-                k, v = kept_k, kept_v
-        if rotary is not None and past is None:
-            turned = b.scratch("k", (batch, self.num_heads, rows, size), dtypes.float32)
-            prepare(k, Rows.heads_first(turned), rotary, rows, False)
-            k = Rows.heads_first(turned)
-        attend(
+        attend_projected(
             b,
-            core.Attention(
-                heads=Heads(batch, self.num_heads, self.num_heads, rows, size, value_size),
-                span=span,
-                q=q,
-                k=Stored(k),
-                v=Stored(v),
-                y=Rows.tokens_first(y, value_size),
-                scale=self.scale or 1 / math.sqrt(size),
-                ahead=0 if self.unidirectional else UNBOUNDED,
-                bias=bias,
-                mask=mask,
-            ),
+            Projected(qkv, self.num_heads, size, value_size),
+            y,
+            past,
+            had,
+            present,
+            share=self.past_present_share_buffer == 1,
+            rotary=rotary,
+            scale=self.scale,
+            causal=self.unidirectional == 1,
+            bias=bias,
+            mask=mask,
         )
 
     def _sizes(self, w: Slot) -> tuple[int, int]:
@@ -180,57 +208,9 @@ class Attention(Operator):
         b.check(b.wants("present"), "present", "is not wanted", "it because past is given")
         if not self.past_present_share_buffer:
             return past, past.shape[3], past.shape[3] + rows
-        length = b.need("past_sequence_length")
-        b.check(length.size == 1, "past_sequence_length", f"has shape {length.shape}", "one element")
-        had, room = int(b.host("past_sequence_length").reshape(())), past.shape[3]
-        b.check(
-            had >= 0 and had + rows <= room,
-            "past_sequence_length",
-            f"is {had}",
-            f"0 to {room - rows} because past has room for {room} rows and input has {rows}",
-        )
-        return past, had, room
-
-    def _mask(self, b: Builder, batch: int, rows: int, had: int, total: int) -> Mask | None:
-        mask = b.get("mask_index")
-        if mask is None:
-            return None
-        value = self.mask_filter_value
-        if mask.shape in ((batch,), (3 * batch + 2,)):
-            return Mask(mask, value, "ends")
-        if mask.shape == (2 * batch,):
-            return Mask(mask, value, "ends", starts=batch)
-        if mask.shape == (batch, total):
-            return Mask(mask, value, strides=(total, 0, 0, 1))
-        if mask.shape == (batch, rows, total):
-            return Mask(mask, value, strides=(rows * total, 0, total, 1))
-        if mask.rank == 4 and mask.shape[:2] == (batch, 1) and mask.shape[2] == mask.shape[3] >= total:
-            side = mask.shape[3]
-            return Mask(mask, value, strides=(side * side, 0, side, 1), offset=had * side)
-        raise b.refuse(
-            "mask_index",
-            f"has shape {mask.shape}",
-            f"({batch},), ({2 * batch},), ({3 * batch + 2},), ({batch}, {total}), ({batch}, {rows}, {total}) "
-            f"or ({batch}, 1, M, M) with M of at least {total}",
-        )
-
-    def _bias(self, b: Builder, batch: int, rows: int, total: int) -> Bias | None:
-        bias = b.get("attention_bias")
-        if bias is None:
-            return None
-        good = (
-            bias.rank == 4
-            and bias.shape[0] in (1, batch)
-            and bias.shape[1] in (1, self.num_heads)
-            and bias.shape[2:] == (rows, total)
-        )
-        b.check(
-            good,
-            "attention_bias",
-            f"has shape {bias.shape}",
-            f"({batch} or 1, {self.num_heads} or 1, {rows}, {total})",
-        )
-        return Bias(bias, broadcast_strides(bias.shape))
+        room = past.shape[3]
+        why = f"past has room for {room} rows and input has {rows}"
+        return past, check_length(b, "past_sequence_length", 0, room - rows, why), room
 
     def _rotary(self, size: int) -> Rotary | None:
         if not self.do_rotary:

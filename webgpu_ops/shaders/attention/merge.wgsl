@@ -1,5 +1,8 @@
 {# Joins the parts of split-key attention: each row's parts carry values, maximum and sum. #}
 {% include "attention/sink.wgsl" %}
+#% if cumulative
+{% include "attention/span.wgsl" %}
+#% endif
 
 {% call kernel() %}
     let row = thread / u.value_quads;
@@ -10,6 +13,13 @@
     let b = row / u.group_rows / u.kv_heads;
     let i = m / u.group;
     let h = kv * u.group + m % u.group;
+#% if cumulative
+    let s = span_of(b);
+    if (i >= s.count) { return; }
+    let place = s.first + i;
+#% else
+    let place = i;
+#% endif
 
     let start = empty_row(h);
     let at = row * u.splits * u.part_row;
@@ -25,7 +35,7 @@
         sum += part * share;
         acc += load4_parts(at + p * u.part_row + c * 4u) * share;
     }
-    let y = u.y_offset + b * u.y_batch + h * u.y_head + i * u.y_row + c * 4u;
+    let y = u.y_offset + b * u.y_batch + h * u.y_head + place * u.y_row + c * 4u;
     store4_y(y, finished(acc, sum), min(4u, u.value_channels - c * 4u));
 #% if stats
     if (c == 0u) {

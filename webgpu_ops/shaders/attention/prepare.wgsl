@@ -2,6 +2,7 @@
    `lanes` invocations share a head's row; each stores whole quads of the target. #}
 {% include "attention/span.wgsl" %}
 
+{% from "attention/rows.wgsl" import channel_of %}
 {% set step = 8 if nibbles else 4 %}
 #% if norm
 #% if lanes > 1
@@ -9,8 +10,13 @@ var<workgroup> squares: array<f32, WG>;
 #% endif
 #% endif
 
-fn normed(at: u32, c: u32, inverse: f32) -> f32 {
-    return load_x(at + c){% if norm %} * inverse * load_norm(c){% endif %};
+// Channel c of head h, whose row starts at `at`.
+fn fresh(at: u32, h: u32, c: u32) -> f32 {
+    return load_x(at + c){% if bias %} + load_bias(u.bias_offset + h * u.channels + c){% endif %};
+}
+
+fn normed(at: u32, h: u32, c: u32, inverse: f32) -> f32 {
+    return fresh(at, h, c){% if norm %} * inverse * load_norm(c){% endif %};
 }
 
 #% if rotary
@@ -29,9 +35,9 @@ fn turn(position: i32, pair: u32) -> vec2<f32> {
 }
 #% endif
 
-fn channel(at: u32, c: u32, inverse: f32, position: i32) -> f32 {
+fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
     if (c >= u.channels) { return 0.0; }
-    let x = normed(at, c, inverse);
+    let x = normed(at, h, c, inverse);
 #% if rotary
     if (c >= 2u * u.pairs) { return x; }
 #% if interleaved
@@ -44,7 +50,7 @@ fn channel(at: u32, c: u32, inverse: f32, position: i32) -> f32 {
     let other = select(c - u.pairs, c + u.pairs, first);
 #% endif
     let t = turn(position, pair);
-    return x * t.x + normed(at, other, inverse) * select(t.y, -t.y, first);
+    return x * t.x + normed(at, h, other, inverse) * select(t.y, -t.y, first);
 #% else
     return x;
 #% endif
@@ -64,7 +70,7 @@ fn channel(at: u32, c: u32, inverse: f32, position: i32) -> f32 {
     var square = 0.0;
     if (line < lines) {
         for (var c = worker; c < u.channels; c += {{ lanes }}u) {
-            let x = load_x(at + c);
+            let x = fresh(at, h, c);
             square += x * x;
         }
     }
@@ -96,7 +102,7 @@ fn channel(at: u32, c: u32, inverse: f32, position: i32) -> f32 {
         let sc = b * u.scale_batch + h * u.scale_head + (first + i) * u.scale_row;
 #% endif
 #% for t in range(step)
-        let x{{ t }} = channel(at, c + {{ t }}u, inverse, position);
+        let x{{ t }} = channel(at, h, c + {{ t }}u, inverse, position);
 #% endfor
 #% if scale
 #% for t in range(step)
@@ -119,7 +125,7 @@ fn channel(at: u32, c: u32, inverse: f32, position: i32) -> f32 {
         let y = clamp(vec4<f32>(z0, z1, z2, z3), vec4<f32>(-448.0), vec4<f32>(448.0));
         store4_y(target_row + c, y, min(4u, u.channels - c));
 #% else
-        store4_y(target_row + c, vec4<f32>(x0, x1, x2, x3), min(4u, u.channels - c));
+        store4_y(target_row + {{ channel_of("y", "c", y_pack) }}, vec4<f32>(x0, x1, x2, x3), min(4u, u.channels - c));
 #% endif
     }
 {% endcall %}

@@ -1,6 +1,9 @@
 {# Readers of [batch, head, row, channel] memory, whatever its type. #}
 
-{% macro reader(name, x, scale, nibbles, ragged, channels) %}
+{# Channel c of a row, from the row's start: `pack` channels lie together, then those of the next row. #}
+{% macro channel_of(name, c, pack) %}{{ c if not pack else "%s / %du * u.%s_plane + %s %% %du" % (c, pack, name, c, pack) }}{% endmacro %}
+
+{% macro reader(name, x, scale, nibbles, ragged, channels, pack=0) %}
 // Four channels of a row: {{ x.dtype }}{{ ", two int4 a byte" if nibbles }}{{ ", scaled" if scale }}.
 fn read_{{ name }}(b: u32, h: u32, row: u32, c: u32) -> vec4<f32> {
     let at = u.{{ name }}_offset + b * u.{{ name }}_batch + h * u.{{ name }}_head + row * u.{{ name }}_row;
@@ -9,7 +12,7 @@ fn read_{{ name }}(b: u32, h: u32, row: u32, c: u32) -> vec4<f32> {
     let high = load_{{ name }}(at + c / 2u + 1u);
     var x = vec4<f32>(vec4<u32>(low & 15u, (low >> 4u) & 15u, high & 15u, (high >> 4u) & 15u)) - 8.0;
 #% else
-    var x = vec4<f32>(load4_{{ name }}(at + c));
+    var x = vec4<f32>(load4_{{ name }}(at + {{ channel_of(name, "c", pack) }}));
 #% endif
 #% if scale
     let s = b * u.{{ name }}_scale_batch + h * u.{{ name }}_scale_head + row * u.{{ name }}_scale_row;

@@ -3,7 +3,19 @@
 {% include "attention/span.wgsl" %}
 
 {{ reader("q", q, none, false, ragged, "channels") }}
-{{ reader("k", k, k_scale, k_nibbles, ragged, "channels") }}
+{{ reader("k", k, k_scale, k_nibbles, ragged, "channels", k_pack) }}
+
+// Batch entry and row in the memory of keys and values that hold row j of entry b.
+fn place(s: Span, b: u32, j: u32) -> vec2<u32> {
+#% if beams
+    // A past token of a beam was written by the beam that it continues.
+    if (i32(j) < s.past) {
+        let beam = min(u32(load_beams(b * u.beams_row + j)), u.beams_width - 1u);
+        return vec2<u32>(b / u.beams_width * u.beams_width + beam, j);
+    }
+#% endif
+    return vec2<u32>(b, s.first + j);
+}
 
 // A key that a query must not see. Visible scores stay above it, however negative they are, so a row
 // of nothing but huge negative masks still averages, and a row that sees nothing sums to zero.
@@ -31,12 +43,18 @@ fn logit(score: f32, s: Span, see: vec2<i32>, b: u32, h: u32, i: u32, j: i32) ->
     x += load_bias(b * u.bias_batch + h * u.bias_head + i * u.bias_row + column * u.bias_column);
 #% endif
 #% if mask_kind == "values"
-    let m = load_mask(u.mask_offset + b * u.mask_batch + h * u.mask_head + i * u.mask_row + column * u.mask_column);
-    x = select(x, x + u.mask_filter, m == {{ "false" if mask.scalar == "bool" else mask.scalar ~ "(0)" }});
+    let at = max(i32(column) - i32(u.mask_first), 0);
+    let m = load_mask(u.mask_offset + b * u.mask_batch + h * u.mask_head + i * u.mask_row + u32(at) * u.mask_column);
+    let hides = m {{ "!=" if mask_inverted else "==" }} {{ "false" if mask.scalar == "bool" else mask.scalar ~ "(0)" }};
+    let no = hides && column >= u.mask_first;
 #% elif mask_kind == "ends"
     let starts = u.mask_starts != 0u;
     let early = starts && i32(column) < load_mask(select(0u, u.mask_starts + b, starts));
-    x = select(x, x + u.mask_filter, early || i32(column) >= load_mask(b));
+    let no = early || i32(column) >= load_mask(b);
+#% endif
+#% if mask_kind
+    if (no && is_minus_infinity(u.mask_filter)) { return HIDDEN; }
+    x = select(x, x + u.mask_filter, no);
 #% endif
     if (is_minus_infinity(x)) { return HIDDEN; }
     return select(x, FLOOR, x < FLOOR);

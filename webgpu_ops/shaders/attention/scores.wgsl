@@ -23,8 +23,9 @@
     for (var t = 0u; t < 4u; t++) {
         let j = i32(j0 + t) - s.column;
         var x = 0.0;
-        if (j >= 0 && j < s.end) {
-            for (var c = 0u; c < u.channels; c += 4u) { x += dot(read_q(b, h, i, c), read_k(b, kv, u32(j), c)); }
+        if (j >= 0{{ " && j < s.end" if stage in ("masked", "weights") }}) {
+            let p = place(s, b, u32(j));
+            for (var c = 0u; c < u.channels; c += 4u) { x += dot(read_q(b, h, i, c), read_k(p.x, kv, p.y, c)); }
         }
         x *= u.scale;
 #% if stage == "softcapped"

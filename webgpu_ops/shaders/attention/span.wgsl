@@ -5,6 +5,8 @@ struct Span {
     query: i32,   // row level with the first query: query i stands at row query + i
     end: i32,     // rows at and after it hold nothing
     column: i32,  // position of row 0: the column of bias, mask and scores that belongs to it
+    first: u32,   // packed entries lie one behind the other: the memory row of row 0 and of query 0
+    count: u32,   // queries
 }
 
 // Rows a window-sized cache keeps after `total` tokens. A capacity of 0 keeps everything.
@@ -17,7 +19,15 @@ fn resident(total: i32) -> i32 {
 
 fn span_of(b: u32) -> Span {
     var s: Span;
-#% if lengths
+    s.first = 0u;
+    s.count = u.span_rows;
+#% if cumulative
+    let start = clamp(load_cumulative(b), 0, i32(u.span_tokens));
+    s.first = u32(start);
+    s.count = min(u.span_rows, u32(clamp(load_cumulative(b + 1u), start, i32(u.span_tokens)) - start));
+    s.total = i32(s.count);
+    s.past = 0;
+#% elif lengths
     s.total = clamp(load_lengths(b * u.span_stride) + u.span_add, 0, i32(u.span_total));
     s.past = select(max(s.total - i32(u.span_new), 0), i32(u.span_past), u.span_fixed == 1u);
 #% else

@@ -25,7 +25,9 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
     let kv = n % u.kv_heads;
     let b = n / u.kv_heads;
     let s = span_of(b);
-    let live = min(ROWS, u.group_rows - tile * ROWS);
+    let rows = s.count * u.group;
+    if (tile * ROWS >= rows) { return; }
+    let live = min(ROWS, rows - tile * ROWS);
 
     // Rows past the last one repeat it and are not stored.
 #% for r in range(tile_rows)
@@ -52,7 +54,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
         let count = u32(min(BLOCK, end - j));
         var x: array<f32, {{ tile_rows * keys }}>;
 #% for t in range(keys)
-        let j{{ t }} = u32(min(j + i32(lane) + {{ 8 * t }}, end - 1));
+        let p{{ t }} = place(s, b, u32(min(j + i32(lane) + {{ 8 * t }}, end - 1)));
 #% endfor
 #% for r in range(tile_rows)
 #% for t in range(keys)
@@ -61,10 +63,10 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% endfor
         for (var c = 0u; c < u.channels; c += 4u) {
 #% for t in range(keys)
-            let k{{ t }} = read_k(b, kv, j{{ t }}, c);
+            let k{{ t }} = read_k(p{{ t }}.x, kv, p{{ t }}.y, c);
 #% endfor
 #% for r in range(tile_rows)
-            let q{{ r }} = read_q(b, kv * u.group + m{{ r }} % u.group, m{{ r }} / u.group, c);
+            let q{{ r }} = read_q(b, kv * u.group + m{{ r }} % u.group, s.first + m{{ r }} / u.group, c);
 #% for t in range(keys)
             x{{ r }}_{{ t }} += dot(q{{ r }}, k{{ t }});
 #% endfor
@@ -112,8 +114,9 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% endfor
 #% endfor
             for (var n = 0u; n < count; n++) {
+                let p = place(s, b, u32(j) + n);
 #% for q in range(lane_quads)
-                let v{{ q }} = read_v(b, kv, u32(j) + n, c + {{ 4 * q }}u);
+                let v{{ q }} = read_v(p.x, kv, p.y, c + {{ 4 * q }}u);
 #% endfor
 #% for r in range(tile_rows)
                 let w{{ r }} = shares[{{ r }}u * PITCH + n];
@@ -153,7 +156,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% if partial
         let at = (((b * u.kv_heads + kv) * u.group_rows + m) * u.splits + part) * width;
 #% else
-        let at = u.y_offset + b * u.y_batch + (kv * u.group + m % u.group) * u.y_head + m / u.group * u.y_row;
+        let at = u.y_offset + b * u.y_batch + (kv * u.group + m % u.group) * u.y_head + (s.first + m / u.group) * u.y_row;
 #% endif
         for (var chunk = 0u; chunk < chunks; chunk++) {
             for (var q = 0u; q < QUADS; q++) {

@@ -27,7 +27,8 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
     let across = lane % 8u;
     let down = lane / 8u;
     let m_first = tile * TILE;
-    let m_last = u.group_rows - 1u;
+    if (m_first >= s.count * u.group) { return; }
+    let m_last = s.count * u.group - 1u;
 
     // Rows past the last one repeat it and are not stored.
 #% for r in range(per)
@@ -60,14 +61,17 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
                 let m = min(m_first + n / 8u, m_last);
                 let c = c0 + (n % 8u) * 4u;
                 var q = vec4<f32>(0.0);
-                if (c < u.channels) { q = read_q(b, kv * u.group + m % u.group, m / u.group, c); }
+                if (c < u.channels) { q = read_q(b, kv * u.group + m % u.group, s.first + m / u.group, c); }
                 queries[(n / 8u) * PITCH + n % 8u] = q;
             }
             for (var n = lane; n < 256u; n += 64u) {
                 let c = c0 + (n % 8u) * 4u;
                 let row = j + i32(n / 8u);
                 var k = vec4<f32>(0.0);
-                if (c < u.channels && row < end) { k = read_k(b, kv, u32(row), c); }
+                if (c < u.channels && row < end) {
+                    let p = place(s, b, u32(row));
+                    k = read_k(p.x, kv, p.y, c);
+                }
                 staged[(n / 8u) * PITCH + n % 8u] = k;
             }
             workgroupBarrier();
@@ -117,7 +121,10 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
                 let c = c0 + (n % 8u) * 4u;
                 let row = j + i32(n / 8u);
                 var v = vec4<f32>(0.0);
-                if (c < u.value_channels && row < end) { v = read_v(b, kv, u32(row), c); }
+                if (c < u.value_channels && row < end) {
+                    let p = place(s, b, u32(row));
+                    v = read_v(p.x, kv, p.y, c);
+                }
                 staged[(n / 8u) * PITCH + n % 8u] = v;
             }
             workgroupBarrier();
@@ -154,7 +161,7 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
 #% if partial
         let at = (row * u.splits + part) * u.part_row;
 #% else
-        let at = u.y_offset + b * u.y_batch + h{{ r }} * u.y_head + i{{ r }} * u.y_row;
+        let at = u.y_offset + b * u.y_batch + h{{ r }} * u.y_head + (s.first + i{{ r }}) * u.y_row;
 #% endif
 #% for c in range(chunks)
         {
