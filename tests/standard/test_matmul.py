@@ -150,7 +150,11 @@ def test_growing_sizes_share_pipelines() -> None:
 def test_refusals() -> None:
     x = np.zeros((2, 3), np.float32)
     for op, inputs, message in [
-        ("MatMul", [x, x], r"MatMul: B has shape \(2, 3\); expected 3 rows because A has shape \(2, 3\)"),
+        (
+            "MatMul",
+            [x, x],
+            r"MatMul: B has shape \(2, 3\); expected inner size 3 because A has shape \(2, 3\)",
+        ),
         ("MatMul", [np.zeros((2, 1, 3), np.float32), np.zeros((3, 3, 1), np.float32)], "broadcasts with"),
         ("Gemm", [x, x], "inner size 3"),
         ("Gemm", [x, x.T, np.zeros((3,), np.float32)], r"C has shape \(3,\)"),

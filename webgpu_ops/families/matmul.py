@@ -78,13 +78,13 @@ def lay_out(
         shape, steps = collapse(*lines)
         if len(shape) == 1:
             m, batch = shape[0], ()
-            left, target, *others = (
+            left, target, *others = [
                 replace(v, shape=(m, v.shape[-1]), strides=(step[0], v.strides[-1]))
                 for v, step in zip((left, target, *others), steps, strict=True)
-            )
+            ]
             right = replace(right, shape=(k, n), strides=right.strides[-2:])
     stack = [View(v.slot, batch, v.strides[:-2]) for v in (left, right, target, *others)]
-    batch_shape, (left_steps, right_steps, target_steps, *other_steps) = collapse(*stack)
+    batch_shape, steps = collapse(*stack)
     values: dict[str, Any] = {
         "m": m,
         "n": n,
@@ -92,22 +92,21 @@ def lay_out(
         "batches": math.prod(batch_shape),
         "batch_rank": len(batch_shape),
         "batch_shape": padded(batch_shape),
-        "a_batch": wrapped(left_steps),
-        "w_batch": wrapped(right_steps),
-        "y_batch": wrapped(target_steps),
+        "a_batch": wrapped(steps[0]),
+        "w_batch": wrapped(steps[1]),
+        "y_batch": wrapped(steps[2]),
         "a_at": (left.offset, *left.strides[-2:]),
         "w_at": (right.offset, *right.strides[-2:]),
         "y_at": (target.offset, target.strides[-2]),
     }
     modes: list[tuple[str, str, DType]] = []
-    for name, view, steps in zip(operands, others, other_steps, strict=True):
+    for name, view, along in zip(operands, others, steps[3:], strict=True):
+        mode = "single"
         if view.offset or any(view.strides):
+            mode = "stack" if any(along) else "matrix"
             values[f"{name}_at"] = (view.offset, *view.strides[-2:])
-            mode = "stack" if any(steps) else "matrix"
-            if any(steps):
-                values[f"{name}_batch"] = wrapped(steps)
-        else:
-            mode = "single"
+        if mode == "stack":
+            values[f"{name}_batch"] = wrapped(along)
         modes.append((name, mode, view.slot.dtype))
     slots = {name: View.of(x).slot for name, x in operands.items()}
     return Layout(left, right, target, slots, tuple(modes), values)
@@ -180,27 +179,39 @@ def parts_of(epilogue: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in epilogue.split(";"))
 
 
+def product_views(
+    b: Builder, a: Slot | View, w: Slot | View, names: tuple[str, str] = ("A", "B")
+) -> tuple[View, View, Shape, Shape]:
+    """Both factors as (stacks of) matrices, the shape of their product, and that of the result.
+
+    The rules are those of NumPy's matmul: a vector is a row or a column while multiplying, leading
+    dimensions broadcast. Refuses factors that do not fit.
+    """
+    left, right = View.of(a), View.of(w)
+    for view, name in zip((left, right), names, strict=True):
+        b.check(len(view.shape) > 0, name, "is a scalar", "at least one dimension")
+    rows = left.shape[-2:-1] if len(left.shape) > 1 else ()
+    columns = right.shape[-1:] if len(right.shape) > 1 else ()
+    left = left if rows else left.insert(0)
+    right = right if columns else right.insert(1)
+    b.check(
+        left.shape[-1] == right.shape[-2],
+        names[1],
+        f"has shape {right.slot.shape}",
+        f"inner size {left.shape[-1]} because {names[0]} has shape {left.slot.shape}",
+    )
+    batch = broadcast_shapes(b, [(names[0], left.shape[:-2]), (names[1], right.shape[:-2])])
+    return left, right, (*batch, left.shape[-2], right.shape[-1]), (*batch, *rows, *columns)
+
+
 @register("MatMul", domain="")
 @dataclass(frozen=True, kw_only=True)
 class MatMul(Operator):
     """NumPy's matmul: 1-D operands are a row or a column, leading dimensions broadcast."""
 
     def plan(self, b: Builder) -> None:
-        a, w = b.need("A"), b.need("B")
-        for x in (a, w):
-            b.check(x.rank > 0, x.name, "is a scalar", "at least one dimension")
-        left = a.reshape(1, *a.shape) if a.rank == 1 else a
-        right = w.reshape(*w.shape, 1) if w.rank == 1 else w
-        b.check(
-            left.shape[-1] == right.shape[-2],
-            "B",
-            f"has shape {w.shape}",
-            f"{left.shape[-1]} rows because A has shape {a.shape}",
-        )
-        batch = broadcast_shapes(b, [("A", left.shape[:-2]), ("B", right.shape[:-2])])
-        shape = batch + a.shape[-2:-1] * (a.rank > 1) + w.shape[-1:] * (w.rank > 1)
-        y = b.output("Y", shape, a.dtype)
-        matmul(b, left, right, y.reshape(*batch, left.shape[-2], right.shape[-1]))
+        left, right, matrices, shape = product_views(b, b.need("A"), b.need("B"))
+        matmul(b, left, right, b.output("Y", shape, left.slot.dtype).reshape(*matrices))
 
 
 @register("Gemm", domain="")
@@ -214,24 +225,17 @@ class Gemm(Operator):
     transB: int = 0
 
     def plan(self, b: Builder) -> None:
+        self.multiply(b)
+
+    def multiply(self, b: Builder, ending: str = "x", uniforms: Mapping[str, Any] | None = None) -> None:
+        """Append the product, finished by the epilogue ``ending``."""
         a, w, c = b.need("A"), b.need("B"), b.get("C")
-        for x in (a, w):
-            b.check(x.rank == 2, x.name, f"has shape {x.shape}", "two dimensions")
-        left = transposed(a) if self.transA else View.of(a)
-        right = transposed(w) if self.transB else View.of(w)
-        m, k = left.shape
-        n = right.shape[1]
-        b.check(
-            right.shape[0] == k,
-            "B",
-            f"has shape {w.shape}",
-            f"inner size {k} because A has shape {a.shape} (transA={self.transA}, transB={self.transB})",
-        )
+        left, right, (m, n) = gemm_views(b, a, w, bool(self.transA), bool(self.transB))
         if c is not None:
             fits = broadcasts(c.shape, (m, n))
             b.check(fits, "C", f"has shape {c.shape}", f"a shape that broadcasts to ({m}, {n})")
         compute = computing_type(a.dtype)
-        terms, values = "x", {}
+        terms, values = "x", dict(uniforms or {})
         for name, factor, needed in (("alpha", self.alpha, True), ("beta", self.beta, c is not None)):
             if not needed or factor == 1.0:
                 continue
@@ -244,7 +248,24 @@ class Gemm(Operator):
             terms = "u.alpha * x"
         if c is not None:
             terms += " + u.beta * c" if "beta" in values else " + c"
-        matmul(b, left, right, b.output("Y", (m, n), a.dtype), bias=c, epilogue=terms, uniforms=values)
+        y = b.output("Y", (m, n), a.dtype)
+        matmul(b, left, right, y, bias=c, epilogue=f"{terms}; {ending}", uniforms=values)
+
+
+def gemm_views(b: Builder, a: Slot, w: Slot, trans_a: bool, trans_b: bool) -> tuple[View, View, Shape]:
+    """Inputs A and B of a Gemm as the product sees them, and its shape; refused if they do not fit."""
+    for x in (a, w):
+        b.check(x.rank == 2, x.name, f"has shape {x.shape}", "two dimensions")
+    left = transposed(a) if trans_a else View.of(a)
+    right = transposed(w) if trans_b else View.of(w)
+    b.check(
+        right.shape[0] == left.shape[1],
+        w.name,
+        f"has shape {w.shape}",
+        f"inner size {left.shape[1]} because {a.name} has shape {a.shape} "
+        f"(transA={int(trans_a)}, transB={int(trans_b)})",
+    )
+    return left, right, (left.shape[0], right.shape[1])
 
 
 def broadcasts(shape: Sequence[int], to: Shape) -> bool:
