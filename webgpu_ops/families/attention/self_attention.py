@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core import dtypes
@@ -26,6 +27,39 @@ class Projected:
     heads: int
     size: int
     value_size: int
+
+
+def checked_sizes(op: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Attribute qkv_hidden_sizes: the channels of Q, K and V, the first two equal."""
+    if len(sizes) != 3:
+        raise SchemaError(f"{op}: qkv_hidden_sizes={list(sizes)}; expected three numbers")
+    if sizes[0] != sizes[1]:
+        raise SchemaError(f"{op}: qkv_hidden_sizes={list(sizes)}; expected the sizes of Q and K to be equal")
+    return tuple(sizes)
+
+
+def merged_sizes(b: Builder, heads: int, sizes: tuple[int, ...] | None) -> tuple[int, int]:
+    """Channels of Q (and of K), and of V, in the columns of input weights."""
+    w = b.need("weights")
+    width = w.shape[1]
+    if sizes is None:
+        b.check(
+            width % 3 == 0,
+            "weights",
+            f"has shape {w.shape}",
+            "columns divisible by three because qkv_hidden_sizes is not given",
+        )
+        sizes = (width // 3,) * 3
+    why = f"{sum(sizes)} columns because qkv_hidden_sizes={list(sizes)}"
+    b.check(sum(sizes) == width, "weights", f"has shape {w.shape}", why)
+    for name, n in zip("QKV", sizes, strict=True):
+        b.check(
+            n > 0 and n % heads == 0,
+            "weights",
+            f"has shape {w.shape}, so {name} has {n} channels",
+            f"a positive multiple of num_heads={heads}",
+        )
+    return sizes[0], sizes[2]
 
 
 def attend_projected(
@@ -102,15 +136,8 @@ class Attention(Operator):
     def __post_init__(self) -> None:
         if self.num_heads <= 0:
             raise SchemaError(f"Attention: num_heads={self.num_heads}; expected a positive number")
-        sizes = self.qkv_hidden_sizes
-        if sizes is not None:
-            object.__setattr__(self, "qkv_hidden_sizes", tuple(sizes))
-            if len(sizes) != 3:
-                raise SchemaError(f"Attention: qkv_hidden_sizes={list(sizes)}; expected three numbers")
-            if sizes[0] != sizes[1]:
-                raise SchemaError(
-                    f"Attention: qkv_hidden_sizes={list(sizes)}; expected the sizes of Q and K to be equal"
-                )
+        if self.qkv_hidden_sizes is not None:
+            object.__setattr__(self, "qkv_hidden_sizes", checked_sizes(self.op, self.qkv_hidden_sizes))
         if self.rotary_embedding_dim not in (0, *ROTARY_DIMS):
             raise SchemaError(
                 f"Attention: rotary_embedding_dim={self.rotary_embedding_dim}; expected 32, 64 or 128"
@@ -121,7 +148,7 @@ class Attention(Operator):
         b.check(x.rank == 3, "input", f"has shape {x.shape}", "(batch, sequence, input_hidden)")
         batch, rows, hidden = x.shape
         b.check_shape("weights", hidden, "qkv_hidden", why=f"input has {hidden} channels")
-        q_size, v_size = self._sizes(w)
+        q_size, v_size = merged_sizes(b, self.num_heads, self.qkv_hidden_sizes)
         b.check_shape("bias", w.shape[1], why=f"weights has {w.shape[1]} columns")
         size, value_size = q_size // self.num_heads, v_size // self.num_heads
         past, had, room = self._past(b, batch, rows, size, value_size)
@@ -158,31 +185,6 @@ class Attention(Operator):
             bias=bias,
             mask=mask,
         )
-
-    def _sizes(self, w: Slot) -> tuple[int, int]:
-        """Channels of Q (and K), and of V."""
-        width = w.shape[1]
-        if self.qkv_hidden_sizes is None:
-            if width % 3:
-                raise ShapeError(
-                    f"{self.op}: weights has shape {w.shape}; expected columns divisible by three "
-                    "because qkv_hidden_sizes is not given"
-                )
-            sizes: tuple[int, ...] = (width // 3,) * 3
-        else:
-            sizes = self.qkv_hidden_sizes
-        if sum(sizes) != width:
-            raise ShapeError(
-                f"{self.op}: weights has shape {w.shape}; expected {sum(sizes)} columns "
-                f"because qkv_hidden_sizes={list(sizes)}"
-            )
-        for name, n in zip("QKV", sizes, strict=True):
-            if n <= 0 or n % self.num_heads:
-                raise ShapeError(
-                    f"{self.op}: weights has shape {w.shape}, so {name} has {n} channels; "
-                    f"expected a positive multiple of num_heads={self.num_heads}"
-                )
-        return sizes[0], sizes[2]
 
     def _past(
         self, b: Builder, batch: int, rows: int, size: int, value_size: int
