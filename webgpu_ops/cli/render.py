@@ -14,10 +14,12 @@ from rich.syntax import Syntax
 from .. import plan, schema
 from ..conformance import split_qualified
 from ..core import dtypes, program
-from ..core.plan import Capabilities, TensorSpec
+from ..core.plan import Capabilities, Plan, TensorSpec
 from ..errors import DeviceError, SchemaError, UnsupportedError
 from ..reference import samples
 from .common import device, read_array, split_assignment
+
+DRAWS = 20
 
 
 def render(
@@ -31,22 +33,13 @@ def render(
     """Print the plan as a comment, then every dispatch's WGSL."""
     op, domain = split_qualified(operator)
     declared = schema.find(op, domain, opset)
-    wanted: Sequence[str] | None = None
-    call: Mapping[str, Any]
-    values: Mapping[str, Any]
+    given = dict(_attribute(text, declared) for text in attributes)
+    capabilities = _capabilities(portable)
     if inputs:
         call = _call(inputs, declared)
-        values = dict(_attribute(text, declared) for text in attributes)
+        made = plan(op, call, given, domain=domain, opset=opset, capabilities=capabilities)
     else:
-        draw = samples.draw_of(op, domain)
-        if draw is None:
-            raise UnsupportedError(f"{op}: no calls to draw; describe one with --input NAME=TYPE[SHAPE]")
-        sample = draw(np.random.default_rng(seed))
-        call = {name: value for name, value in sample.inputs.items() if value is not None}
-        values = {**sample.attributes, **dict(_attribute(text, declared) for text in attributes)}
-        wanted, opset = sample.outputs or None, opset or sample.opset
-    capabilities = _capabilities(portable)
-    made = plan(op, call, values, domain=domain, opset=opset, outputs=wanted, capabilities=capabilities)
+        made = _drawn(op, domain, opset, given, capabilities, seed)
     console = Console()
     for slot in made.inputs:
         if slot is not None:
@@ -56,6 +49,29 @@ def render(
         title = f"// dispatch {i} of {len(made.dispatches)}: {dispatch.template}"
         text = f"\n{title}\n{program.render(dispatch, capabilities)}"
         console.print(Syntax(text, "wgsl", theme="ansi_dark")) if console.is_terminal else print(text)
+
+
+def _drawn(
+    op: str, domain: str, opset: int | None, given: Mapping[str, Any], capabilities: Capabilities, seed: int
+) -> Plan:
+    """The plan of a random call, preferably one that runs a shader: some draws are empty tensors."""
+    draw = samples.draw_of(op, domain)
+    if draw is None:
+        raise UnsupportedError(f"{op}: no calls to draw; describe one with --input NAME=TYPE[SHAPE]")
+    for i in range(DRAWS):
+        sample = draw(np.random.default_rng((seed, i)))
+        made = plan(
+            op,
+            {name: value for name, value in sample.inputs.items() if value is not None},
+            {**sample.attributes, **given},
+            domain=domain,
+            opset=opset or sample.opset,
+            outputs=sample.outputs or None,
+            capabilities=capabilities,
+        )
+        if made.dispatches:
+            break
+    return made
 
 
 def _capabilities(portable: bool) -> Capabilities:
