@@ -56,7 +56,7 @@ class Node:
         self.output_names = schemas.slot_names(self.schema.outputs, len(wanted))
         self.wanted = frozenset(n for n, w in zip(self.output_names, wanted, strict=False) if w)
         self.declared = dict(declared or {})
-        self._host_reads: dict[Any, frozenset[str]] = {}
+        self._host_reads: OrderedDict[Any, frozenset[str]] = OrderedDict()
         self._plans: OrderedDict[Any, PreparedPlan] = OrderedDict()
 
     def plan(
@@ -190,9 +190,12 @@ class Node:
         }
         buffers = {n: v.buffer.uid for n, v in named.items() if isinstance(v, Tensor)}
         first: dict[int, int] = {}
-        pattern = tuple(first.setdefault(uid, i) for i, uid in enumerate(buffers.values()))
+        places = tuple(
+            (first.setdefault(v.buffer.uid, i) if isinstance(v, Tensor) else None, _host_value(v) is None)
+            for i, v in enumerate(values)
+        )
         specs = tuple(None if v is None else _spec(v) for v in values)
-        key = (device.uid, specs, tuple(sorted(shares.items())), pattern)
+        key = (device.uid, specs, places, tuple(sorted(shares.items())))
         reads = self._host_reads.get(key)
         if reads is not None:
             full = (key, self._host_key(reads, named))
@@ -205,8 +208,9 @@ class Node:
         device.stats.plans_made += 1
         self._host_reads[key] = plan.host_read
         self._plans[key, self._host_key(plan.host_read, named)] = prepared
-        if len(self._plans) > PLANS_PER_NODE:
-            self._plans.popitem(last=False)
+        for cache in (self._plans, self._host_reads):
+            if len(cache) > PLANS_PER_NODE:
+                cache.popitem(last=False)
         return prepared
 
     def _host_key(self, reads: Collection[str], named: Mapping[str, Value | None]) -> tuple[Any, ...]:

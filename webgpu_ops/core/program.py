@@ -82,8 +82,8 @@ class Variant:
         }
         hidden = sorted(context.keys() & provided.keys())
         if hidden:
-            names = ", ".join(hidden)
-            raise ShaderError(f"shader {self.template}: {names} is a name that every template has")
+            what = ", ".join(hidden)
+            raise ShaderError(f"shader {self.template}: {what} is a name that every template has")
         context |= provided
         body = templates.render(self.template, context)
         for b in self.bindings:
