@@ -245,3 +245,36 @@ def test_array_protocols(device: Device) -> None:
     np.testing.assert_array_equal(np.asarray(x), a)
     np.testing.assert_array_equal(np.from_dlpack(x), a)
     assert len(x) == 2
+
+
+def test_parts_of_tensors(device: Device, shaders: AddShader) -> None:
+    """Rows of an input and of an output are bound, copied and filled as tensors of their own."""
+    shaders("scale", SCALE)
+    x = np.arange(128 * 8, dtype=np.float32).reshape(128, 8)
+    tensors = {"x": Tensor.from_numpy(x, device)}
+    b = builder(device, tensors, ["y"])
+    source, y = b.need("x"), b.output("y", x.shape, dtypes.float32)
+    # The adapter binds 64 rows where they lie, and 3 only through an index.
+    for start, count in ((0, 3), (3, 61), (64, 32)):
+        b.dispatch(
+            "scale",
+            reads={"x": source.rows(start, count)},
+            writes={"y": y.rows(start, count)},
+            uniforms={"size": 8 * count, "factor": 2.0},
+            threads=2 * count,
+        )
+    b.copy(source.rows(96, 16), y.rows(112, 16))
+    b.zero(y.rows(96, 16))
+    b.zero(y.rows(0, 1))
+    out = Tensor.empty(x.shape, y.dtype, device)
+    execute(device, b.finish(), tensors, [out])
+    want = np.concatenate([np.zeros((1, 8)), x[1:96] * 2, np.zeros((16, 8)), x[96:112]]).astype(np.float32)
+    np.testing.assert_array_equal(out.numpy(), want)
+
+
+def test_parts_stay_inside(device: Device) -> None:
+    slot = Slot((4, 3), dtypes.float16, "input", 0, "x")
+    assert slot.rows(2, 2).rows(0, 1).offset == 12
+    for start, count, message in ((3, 2, "no rows 3 to 5"), (1, 1, "starts inside a word")):
+        with pytest.raises(ShapeError, match=message):
+            slot.rows(start, count)

@@ -62,11 +62,15 @@ Role = Literal["input", "output", "scratch", "constant"]
 
 @dataclass(frozen=True)
 class Slot(TensorSpec):
-    """A tensor of the call: input, output, scratch or constant number ``index``."""
+    """A tensor of the call, or a part of it: input, output, scratch or constant number ``index``.
+
+    ``offset`` is where a part starts in the tensor, in bytes; None is the tensor itself.
+    """
 
     role: Role
     index: int
     name: str
+    offset: int | None = None
 
     @property
     def rank(self) -> int:
@@ -90,6 +94,19 @@ class Slot(TensorSpec):
         if math.prod(shape) != self.size:
             raise ShapeError(f"{self.name}: cannot view shape {self.shape} as {shape}")
         return replace(self, shape=shape)
+
+    def rows(self, start: int, count: int) -> Slot:
+        """The part of the memory that ``count`` slices of the first dimension take, from ``start`` on.
+
+        It has to start at a multiple of 4 bytes.
+        """
+        step = math.prod(self.shape[1:]) * self.dtype.itemsize
+        offset = (self.offset or 0) + start * step
+        if start < 0 or count < 0 or start + count > self.shape[0]:
+            raise ShapeError(f"{self.name}: no rows {start} to {start + count} in shape {self.shape}")
+        if offset % 4:
+            raise ShapeError(f"{self.name}: row {start} of shape {self.shape} starts inside a word")
+        return replace(self, shape=(count, *self.shape[1:]), offset=offset)
 
 
 UniformKind = Literal["u32", "i32", "f32", "i64", "u64", "f64"]

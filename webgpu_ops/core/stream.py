@@ -497,7 +497,17 @@ def _resolve(table: dict[str, list[Tensor | None]], slot: Slot) -> Tensor:
     tensor = table[slot.role][slot.index]
     if tensor is None:
         raise DeviceError(f"{slot.role} {slot.name} has no tensor on the device")
-    return tensor
+    if slot.offset is None:
+        return tensor
+    exclusive = tensor.exclusive and slot.offset + slot.nbytes == tensor.nbytes
+    return Tensor(
+        tensor.device,
+        tensor.buffer,
+        slot.shape,
+        slot.dtype,
+        tensor.offset + slot.offset,
+        exclusive=exclusive,
+    )
 
 
 def _aligned(tensor: Tensor, at: int, nbytes: int) -> Tensor:
