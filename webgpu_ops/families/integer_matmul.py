@@ -1,59 +1,303 @@
-"""Matrix products of 8-bit integers with zero points, exact in 32 bits."""
+"""Matrix products of 8- and 16-bit integers, exact in 32 bits: alone, and scaled to floats or back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..core import dtypes
-from ..core.plan import Builder, Slot, i32
-from .elementwise import elementwise
+from ..core.dtypes import DType
+from ..core.plan import Builder, Slot
+from ..errors import UnsupportedError
 from .layout import View
-from .matmul import matmul
+from .matmul import broadcasts, computing_type, gemm_views, lay_out, order_of, parts_of, product_views
+from .registry import Operator, register
+from .standard.quantize import dynamically_quantized, saturated
 
 
 def integer_matmul(
     b: Builder,
     a: Slot | View,
     w: Slot | View,
-    out: Slot,
+    out: Slot | View,
     *,
     a_zero: Slot | View | None = None,
     w_zero: Slot | View | None = None,
+    start: Slot | View | None = None,
+    a_column_zero: Slot | None = None,
+    a_column_scale: Slot | None = None,
     epilogue: str = "x",
     operands: Mapping[str, Slot | View] | None = None,
+    uniforms: Mapping[str, Any] | None = None,
+    compute: DType | None = None,
+    orders: tuple[str, str, str] | None = None,
+    as_out: str = "",
 ) -> None:
-    """Append ``out = epilogue((a - a_zero) @ (w - w_zero))`` for int8 or uint8 factors.
+    """Append ``out = epilogue(start + (a - a_zero) @ (w - w_zero))`` for 8- or 16-bit factors.
 
     ``a`` is ``[..., m, k]``, ``w`` ``[..., k, n]``, ``out`` ``[..., m, n]``. Zero points broadcast over
-    ``[..., m, 1]`` and ``[..., 1, n]``. The epilogue is an expression of ``x``, the int32 product, and of
-    ``operands`` that broadcast to ``out``, in the arithmetic of ``out``. The raw product is corrected by
-    the sums of rows and columns; since 32-bit arithmetic wraps, it is exact wherever the product fits.
+    ``[..., m, 1]`` and ``[..., 1, n]``, ``start`` (int32) and ``operands`` to ``out``. Sums wrap at 32
+    bits, so they are exact wherever the result fits int32 (uint32 where ``out`` is that). The epilogue
+    is made of expressions of ``x``, the sum, and of the operands, as in :func:`.matmul.matmul`, in the
+    arithmetic of ``compute`` (default: that of ``out``).
+
+    ``a_column_zero`` and ``a_column_scale`` (float32 or float16) hold one value for each of a's ``k``
+    columns; with the scale, sums are made in float32.
+
+    ``orders`` names the memory order (:mod:`.ordered`) of a, of w transposed, and of ``out`` and the
+    operand ``as_out``; those are then whole tensors.
     """
-    if epilogue != "x" or out.dtype != dtypes.int32:
-        product = b.scratch("product", out.shape, dtypes.int32)
-        integer_matmul(b, a, w, product, a_zero=a_zero, w_zero=w_zero)
-        elementwise(b, epilogue, out, {"x": product, **(operands or {})})
+    target = View.of(out)
+    if not target.size:
         return
-    left, right = View.of(a), View.of(w)
-    size = left.shape[-1]
-    one = View(b.constant("one", np.ones(1, np.int32)), (1, 1), (0, 0))
-    terms: list[str] = ["x"]
-    corrections: dict[str, View] = {}
-    if a_zero is not None:
-        columns = b.scratch("columns", (*right.shape[:-2], 1, right.shape[-1]), dtypes.int32)
-        matmul(b, one.broadcast((1, size)), right, columns)
-        corrections |= {"a_zero": View.of(a_zero), "columns": View.of(columns)}
-        terms.append("- a_zero * columns")
-    if w_zero is not None:
-        rows = b.scratch("rows", (*left.shape[:-1], 1), dtypes.int32)
-        matmul(b, left, one.broadcast((size, 1)), rows)
-        corrections |= {"w_zero": View.of(w_zero), "rows": View.of(rows)}
-        terms.append("- w_zero * rows")
-    uniforms: dict[str, Any] = {}
-    if a_zero is not None and w_zero is not None:
-        uniforms["inner"] = i32(size)
-        terms.append("+ u.inner * a_zero * w_zero")
-    matmul(b, left, right, out, operands=corrections, epilogue=" ".join(terms), uniforms=uniforms)
+    sides = {"a_zero": a_zero, "w_zero": w_zero, "start": start}
+    given = {name: x for name, x in sides.items() if x is not None}
+    layout = lay_out(a, w, target, {**(operands or {}), **given}, merge=orders is None)
+    left, right = layout.left.slot.dtype, layout.right.slot.dtype
+    sums = dtypes.int32
+    if a_column_scale is not None:
+        sums = dtypes.float32
+    elif target.slot.dtype == dtypes.uint32:
+        sums = dtypes.uint32
+    m, n = layout.uniforms["m"], layout.uniforms["n"]
+    cpu = b.caps.device_class == "cpu"
+    # Software adapters multiply unpacked numbers faster than they emulate products of packed ones.
+    packed = not cpu and left.bits == right.bits == 8 and a_column_zero is a_column_scale is None
+    rows = next(t for t in (1, 2, 4) if t >= min(m, 4))
+    workgroup = 8 if cpu else 32
+    modes = tuple((name, "as y" if name == as_out else mode, t) for name, mode, t in layout.operands)
+    first, second, third = orders or (order_of(layout.left), order_of(layout.right), "row")
+    values = dict(layout.uniforms)
+    if as_out:
+        values.setdefault(f"{as_out}_batch", values["y_batch"])
+    b.dispatch(
+        "integer/product",
+        reads={
+            "a": layout.left.slot,
+            "w": layout.right.slot,
+            **layout.slots,
+            "a_column_zero": a_column_zero,
+            "a_column_scale": a_column_scale,
+        },
+        writes={"y": layout.target.slot},
+        uniforms={**values, **(uniforms or {})},
+        constants={
+            "rows": rows,
+            "a_order": first,
+            "w_order": second,
+            "y_order": third,
+            "packed": packed,
+            "sums": sums,
+            "compute": compute or computing_type(target.slot.dtype),
+            "operands": tuple(o for o in modes if o[0] not in given),
+            "sides": tuple(o for o in modes if o[0] in given),
+            "epilogue": parts_of(epilogue),
+        },
+        groups=-(-m // rows) * -(-n // (4 * workgroup)) * layout.batches,
+        workgroup=workgroup,
+    )
+
+
+# Scales and zero points of operators
+
+
+def of_rows(b: Builder, slot: Slot, matrix: View) -> View:
+    """A value for all, or one for each row: [rows], or with dimensions that broadcast to [..., rows, 1]."""
+    view, expected = View.of(slot), (*matrix.shape[:-1], 1)
+    if slot.size == 1:
+        return View(slot, (1, 1), (0, 0))
+    if slot.rank == 1:
+        view = view.insert(1)
+    good = view.shape[-2:] == expected[-2:] and broadcasts(view.shape, expected)
+    b.check(good, slot.name, f"has shape {slot.shape}", f"one element, ({expected[-2]},) or {expected}")
+    return view
+
+
+def of_columns(b: Builder, slot: Slot, matrix: View) -> View:
+    """A value for all, or one for each column: [columns], or what broadcasts to [..., 1, columns]."""
+    expected = (*matrix.shape[:-2], 1, matrix.shape[-1])
+    if slot.size == 1:
+        return View(slot, (1, 1), (0, 0))
+    good = slot.shape[-1] == expected[-1] and broadcasts(slot.shape, expected)
+    b.check(good, slot.name, f"has shape {slot.shape}", f"one element, ({expected[-1]},) or {expected}")
+    return View.of(slot)
+
+
+def single(b: Builder, name: str) -> Slot:
+    """Input ``name``, which has one element, as a scalar."""
+    slot = b.need(name)
+    b.check(slot.size == 1, name, f"has shape {slot.shape}", "one element")
+    return slot.reshape()
+
+
+@register("MatMulInteger", domain="")
+@dataclass(frozen=True, kw_only=True)
+class MatMulInteger(Operator):
+    """(A - a_zero_point) @ (B - b_zero_point) in int32: zero points of all, of a row, of a column."""
+
+    def plan(self, b: Builder) -> None:
+        left, right, matrices, shape = product_views(b, b.need("A"), b.need("B"))
+        a_zero, w_zero = b.get("a_zero_point"), b.get("b_zero_point")
+        y = b.output("Y", shape, dtypes.int32)
+        integer_matmul(
+            b,
+            left,
+            right,
+            y.reshape(*matrices),
+            a_zero=None if a_zero is None else of_rows(b, a_zero, left),
+            w_zero=None if w_zero is None else of_columns(b, w_zero, right),
+        )
+
+
+@register("MatMulInteger16")
+@dataclass(frozen=True, kw_only=True)
+class MatMulInteger16(Operator):
+    """A @ B of 16-bit integers: uint32 if both are unsigned, else int32."""
+
+    def plan(self, b: Builder) -> None:
+        left, right, matrices, shape = product_views(b, b.need("A"), b.need("B"))
+        unsigned = left.slot.dtype.kind == right.slot.dtype.kind == "uint"
+        y = b.output("Y", shape, dtypes.uint32 if unsigned else dtypes.int32)
+        integer_matmul(b, left, right, y.reshape(*matrices))
+
+
+@register("MatMulIntegerToFloat")
+@dataclass(frozen=True, kw_only=True)
+class MatMulIntegerToFloat(Operator):
+    """The product of what A and B stand for, plus a bias: scales and zero points of all or of a column."""
+
+    def plan(self, b: Builder) -> None:
+        scale = b.need("a_scale")
+        left, right, matrices, shape = product_views(b, b.need("A"), b.need("B"))
+        zero = b.get("a_zero_point")
+        columns = left.shape[-1]
+        for slot in (scale, zero):
+            if slot is not None and slot.size != 1:
+                b.check_shape(slot.name, columns, why=f"A has {columns} columns")
+        y = b.output("Y", shape, scale.dtype)
+        scaled_product(b, left, right, y.reshape(*matrices), scale, zero)
+
+
+@register("DynamicQuantizeMatMul")
+@dataclass(frozen=True, kw_only=True)
+class DynamicQuantizeMatMul(Operator):
+    """A, quantized to uint8 over its own range, times what B stands for, plus a bias."""
+
+    def plan(self, b: Builder) -> None:
+        a = b.need("A")
+        left, right, matrices, shape = product_views(b, a, b.need("B"))
+        y = b.output("Y", shape, a.dtype)
+        quantized = b.scratch("A_quantized", a.shape, dtypes.uint8)
+        scale = b.scratch("A_scale", (), dtypes.float32)
+        zero = b.scratch("A_zero_point", (), dtypes.uint8)
+        dynamically_quantized(b, a, quantized, scale, zero)
+        left = View(quantized, left.shape, left.strides)
+        scaled_product(b, left, right, y.reshape(*matrices), scale, zero)
+
+
+def scaled_product(b: Builder, left: View, right: View, y: Slot, scale: Slot, zero: Slot | None) -> None:
+    """Append y = scaled ``left`` @ scaled B + bias, with B's scale, zero point and bias by their names.
+
+    ``scale`` and ``zero`` have one element, or one for each column of ``left``.
+    """
+    columns = right.shape[-1]
+    w_scale, w_zero, bias = b.need("b_scale"), b.get("b_zero_point"), b.get("bias")
+    b.check_shape("bias", columns, why=f"B has {columns} columns")
+    inner = left.shape[-1]
+    operands: dict[str, Slot | View] = {"w_scale": of_columns(b, w_scale, right)}
+    factors = ["w_scale"]
+    if scale.size == 1:
+        operands["a_scale"] = scale.reshape()
+        factors.insert(0, "a_scale")
+    if bias is not None:
+        operands["bias"] = bias
+    integer_matmul(
+        b,
+        left,
+        right,
+        y,
+        a_zero=zero.reshape() if zero is not None and zero.size == 1 else None,
+        w_zero=None if w_zero is None else of_columns(b, w_zero, right),
+        a_column_zero=zero if zero is not None and zero.size == inner != 1 else None,
+        a_column_scale=scale if scale.size == inner != 1 else None,
+        epilogue=f"x * ({' * '.join(factors)}){' + bias' if bias is not None else ''}",
+        operands=operands,
+    )
+
+
+@register("QLinearMatMul", domain="")
+@dataclass(frozen=True, kw_only=True)
+class QLinearMatMul(Operator):
+    """The product of what a and b stand for, quantized: parameters of all, of a row, of a column."""
+
+    def plan(self, b: Builder) -> None:
+        left, right, matrices, shape = product_views(b, b.need("a"), b.need("b"), ("a", "b"))
+        zero = b.need("y_zero_point")
+        for slot in (left.slot, right.slot, zero):
+            if not slot.dtype.is_integer:
+                raise UnsupportedError(f"{self.op}: {slot.name} of type {slot.dtype} is not available")
+        y = b.output("y", shape, zero.dtype).reshape(*matrices)
+        result = View.of(y)
+        integer_matmul(
+            b,
+            left,
+            right,
+            y,
+            a_zero=of_rows(b, b.need("a_zero_point"), left),
+            w_zero=of_columns(b, b.need("b_zero_point"), right),
+            operands={
+                "a_scale": of_rows(b, b.need("a_scale"), left),
+                "w_scale": of_columns(b, b.need("b_scale"), right),
+                "y_scale": of_rows(b, b.need("y_scale"), result),
+                "y_zero": of_rows(b, zero, result),
+            },
+            epilogue=saturated("round(x * (a_scale * w_scale / y_scale)) + y_zero", y.dtype),
+            compute=dtypes.float32,
+        )
+
+
+@register("QGemm")
+@dataclass(frozen=True, kw_only=True)
+class QGemm(Operator):
+    """alpha * a_scale * b_scale * (A' @ B' + C) in float32, or quantized where the output has a scale."""
+
+    alpha: float = 1.0
+    transA: int = 0
+    transB: int = 0
+
+    def plan(self, b: Builder) -> None:
+        left, right, shape = gemm_views(b, b.need("A"), b.need("B"), bool(self.transA), bool(self.transB))
+        c, y_scale, y_zero = b.get("C"), b.get("y_scale"), b.get("y_zero_point")
+        if c is not None:
+            fits = broadcasts(c.shape, shape)
+            b.check(fits, "C", f"has shape {c.shape}", f"a shape that broadcasts to {shape}")
+        operands: dict[str, Slot | View] = {
+            "a_scale": single(b, "a_scale"),
+            "w_scale": of_columns(b, b.need("b_scale"), right),
+        }
+        scale = "a_scale * w_scale" if self.alpha == 1.0 else "u.alpha * a_scale * w_scale"
+        if y_scale is None:
+            b.check(y_zero is None, "y_zero_point", "is given without y_scale", "both or neither")
+            epilogue, dtype = f"x * ({scale})", dtypes.float32
+        else:
+            operands["y_scale"] = single(b, "y_scale")
+            dtype = b.declared.get("Y", dtypes.uint8) if y_zero is None else y_zero.dtype
+            epilogue = f"round(x * ({scale} / y_scale))"
+            if y_zero is not None:
+                operands["y_zero"] = single(b, "y_zero_point")
+                epilogue += " + y_zero"
+            epilogue = saturated(epilogue, dtype)
+        integer_matmul(
+            b,
+            left,
+            right,
+            b.output("Y", shape, dtype),
+            a_zero=single(b, "a_zero_point"),
+            w_zero=of_columns(b, b.need("b_zero_point"), right),
+            start=c,
+            epilogue=epilogue,
+            operands=operands,
+            uniforms={} if self.alpha == 1.0 else {"alpha": self.alpha},
+            compute=dtypes.float32,
+        )

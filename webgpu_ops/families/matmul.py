@@ -22,7 +22,7 @@ def computing_type(dtype: DType) -> DType:
     return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
-def _order(view: View) -> Order:
+def order_of(view: View) -> Order:
     """Which index of a matrix walks consecutive elements."""
     return "row" if view.strides[-1] == 1 else "column" if view.strides[-2] == 1 else "any"
 
@@ -143,8 +143,8 @@ def matmul(
     left, right, m, n = layout.left, layout.right, layout.uniforms["m"], layout.uniforms["n"]
     compute = computing_type(target.slot.dtype)
     constants: dict[str, Constant] = {
-        "a_order": _order(left),
-        "w_order": _order(right),
+        "a_order": order_of(left),
+        "w_order": order_of(right),
         "epilogue": parts_of(epilogue),
         "operands": layout.operands,
         "compute": compute,

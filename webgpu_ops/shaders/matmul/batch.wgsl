@@ -3,10 +3,14 @@
   product kernels. The kernel defines `number`, `quad` (four of them) and F, their arithmetic.
 
   operands  (name, mode, type) of what the epilogue uses beside x; mode is how it is read:
-            "single" one value; "matrix" by row and column; "stack" also along the stack
+            "single" one value; "matrix" by row and column; "stack" also along the stack; "as y" where y
+            has its element
+  sides     likewise (or nothing): what the kernel itself reads in this way
   epilogue  expressions of x and the operands, each of which replaces x
+  y_place   where element (row, column) of a matrix of y lies
 #}
-{% set stacked = ["a", "w", "y"] + (operands | selectattr(1, "equalto", "stack") | map(attribute=0) | list) %}
+{% set everything = operands + (sides | default(())) %}
+{% set stacked = ["a", "w", "y"] + (everything | selectattr(1, "in", ("stack", "as y")) | map(attribute=0) | list) %}
 struct Offsets {
 #% for name in stacked
     {{ name }}: u32,
@@ -26,11 +30,15 @@ fn batch_at(batch: u32) -> Offsets {
     }
     return at;
 }
-#% for name, mode, type in operands
+
+fn place_y(row: u32, column: u32) -> u32 { return {{ y_place | default("row * u_y_at(1u) + column") }}; }
+#% for name, mode, type in everything
 
 fn get_{{ name }}(at: Offsets, row: u32, column: u32) -> {{ name }}_t {
 #% if mode == "single"
     return load_{{ name }}(0u);
+#% elif mode == "as y"
+    return load_{{ name }}(at.{{ name }} + place_y(row, column));
 #% else
     return load_{{ name }}({{ "at." ~ name if mode == "stack" else "u_%s_at(0u)" % name }} + row * u_{{ name }}_at(1u) + column * u_{{ name }}_at(2u));
 #% endif
@@ -55,5 +63,5 @@ fn put(at: Offsets, row: u32, column: u32, sums: quad) {
     var sum = sums;
     var result: y_quad;
     for (var k = 0u; k < n; k++) { result[k] = finish(at, sum[k], row, column + k); }
-    store4_y(at.y + row * u_y_at(1u) + column, result, n);
+    store4_y(at.y + place_y(row, column), result, n);
 }
