@@ -70,7 +70,7 @@ def integer_matmul(
     first, second, third = orders or (order_of(layout.left), order_of(layout.right), "row")
     values = dict(layout.uniforms)
     if as_out:
-        values.setdefault(f"{as_out}_batch", values["y_batch"])
+        values.setdefault(f"{as_out}_batch", (0,) * len(values["y_batch"]))
     b.dispatch(
         "integer/product",
         reads={
