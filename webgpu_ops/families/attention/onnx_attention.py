@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ...core import dtypes
 from ...core.plan import Builder, Slot
-from ...errors import SchemaError, UnsupportedError
+from ...errors import SchemaError
+from ..layout import View
 from ..registry import Operator, register
-from . import cache
+from ..standard.copying import move
 from .core import (
     UNBOUNDED,
     Attention,
@@ -21,11 +22,11 @@ from .core import (
     Span,
     Stage,
     Stored,
+    attend,
     broadcast_strides,
 )
-from .fresh import Keep, attend_fresh
+from .materialized import attend_materialized
 
-TYPES = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 STAGES: tuple[Stage, ...] = ("raw", "softcapped", "masked", "weights")
 # A short mask hides the keys past its end since this opset; before, it has to fit.
 SHORT_MASKS = 24
@@ -47,7 +48,8 @@ class Call:
 class OnnxAttention(Operator):
     """Queries in groups that share keys and values, with a cache inside or outside of the operator.
 
-    Scores and softmax are made in float32, which covers every ``softmax_precision`` up to it.
+    Scores and softmax are made in float32, or step by step in float64 where the type of Q or
+    ``softmax_precision`` is that.
     """
 
     is_causal: int = 0
@@ -77,15 +79,10 @@ class OnnxAttention(Operator):
             need(value >= -1, f"{name}={value}; expected -1 or more")
         precision = self.softmax_precision
         if precision is not None:
-            floats = (*TYPES, dtypes.float64)
-            known = {t.onnx: t for t in floats}
+            floats = (dtypes.float32, dtypes.float16, dtypes.float64, dtypes.bfloat16)
+            known = {t.onnx for t in floats}
             listing = ", ".join(f"{t.onnx} ({t})" for t in floats)
             need(precision in known, f"softmax_precision={precision}; expected one of {listing}")
-            if known[precision] == dtypes.float64:
-                raise UnsupportedError(
-                    f"Attention: softmax_precision={precision} (float64) is not available; expected float32 "
-                    "or less"
-                )
 
     def plan(self, b: Builder) -> None:
         t = self._type(b)
@@ -96,9 +93,6 @@ class OnnxAttention(Operator):
         bias, mask, shown = self._mask(b, heads, total)
         nonpad = self._nonpad(b, heads)
         y = self._output(b, heads)
-        keep = None
-        if past or b.wants("present_key") or b.wants("present_value"):
-            keep = self._keep(b, call, past, total)
         scores = None
         if b.wants("qk_matmul_output"):
             shape = (heads.batch, heads.heads, heads.rows, total)
@@ -112,31 +106,29 @@ class OnnxAttention(Operator):
         ahead = 0 if self.is_causal else UNBOUNDED
         if self.right_window_size >= 0:
             ahead = min(ahead, self.right_window_size)
-        attend_fresh(
-            b,
-            Attention(
-                heads=heads,
-                span=span,
-                q=call.q,
-                k=Stored(call.k),
-                v=Stored(call.v),
-                y=y,
-                scale=1 / math.sqrt(heads.size) if self.scale is None else self.scale,
-                softcap=self.softcap,
-                ahead=ahead,
-                behind=self.left_window_size if self.left_window_size >= 0 else UNBOUNDED,
-                bias=bias,
-                mask=mask,
-                scores=scores,
-            ),
-            call.new,
-            keep=keep,
+        k, v = self._lines(b, call, past, total)
+        a = Attention(
+            heads=heads,
+            span=span,
+            q=call.q,
+            k=Stored(k),
+            v=Stored(v),
+            y=y,
+            scale=1 / math.sqrt(heads.size) if self.scale is None else self.scale,
+            softcap=self.softcap,
+            ahead=ahead,
+            behind=self.left_window_size if self.left_window_size >= 0 else UNBOUNDED,
+            bias=bias,
+            mask=mask,
+            scores=scores,
         )
+        if dtypes.float64.onnx in (t.onnx, self.softmax_precision):
+            attend_materialized(b, a, total)
+        else:
+            attend(b, a)
 
     def _type(self, b: Builder) -> dtypes.DType:
         t = b.need("Q").dtype
-        if t not in TYPES:
-            raise UnsupportedError(f"Attention: Q has type {t}; expected float32, float16 or bfloat16")
         for name in ("K", "V", "past_key", "past_value"):
             slot = b.get(name)
             came = slot.dtype if slot else t
@@ -209,16 +201,23 @@ class OnnxAttention(Operator):
         b.check_shape("past_value", h.batch, h.kv_heads, key.shape[2], h.value_size, why=why)
         return (key, value), key.shape[2]
 
-    def _keep(self, b: Builder, call: Call, past: tuple[Slot, Slot] | None, total: int) -> Keep:
-        h = call.heads
-        sizes = {"present_key": h.size, "present_value": h.value_size}
-        made = [
-            b.output(name, (h.batch, h.kv_heads, total, size), b.need("Q").dtype)
-            for name, size in sizes.items()
-        ]
-        for source, target in zip(past or (), made, strict=False):
-            cache.move(b, source, target, Span(total=total, new=call.new, rows=h.rows), "past")
-        return Keep(Rows.heads_first(made[0]), Rows.heads_first(made[1]), total, past is not None)
+    def _lines(self, b: Builder, call: Call, past: tuple[Slot, Slot] | None, total: int) -> tuple[Rows, Rows]:
+        """Where all keys and all values lie: in the presents, made here, or as they came."""
+        h, lines = call.heads, []
+        for n, (name, fresh, size) in enumerate((("key", call.k, h.size), ("value", call.v, h.value_size))):
+            if past is None and not b.wants(f"present_{name}"):
+                lines.append(fresh)
+                continue
+            shape = (h.batch, h.kv_heads, total, size)
+            present = b.output(f"present_{name}", shape, fresh.slot.dtype)
+            rows, had = View.of(present), total - call.new
+            if past is not None:
+                move(b, past[n], rows.slice(2, 0, had))
+            steps = (fresh.batch, fresh.head, fresh.row, 1)
+            new = View(fresh.slot, (*shape[:2], call.new, size), steps, fresh.offset)
+            move(b, new, rows.slice(2, had, call.new))
+            lines.append(Rows.heads_first(present))
+        return lines[0], lines[1]
 
     def _output(self, b: Builder, h: Heads) -> Rows:
         t = b.need("Q").dtype
