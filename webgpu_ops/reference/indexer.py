@@ -259,14 +259,14 @@ def packed_sparse_attention_indexer(
     scale: float | None = None,
     head_weight_scale: float | None = None,
     state_update_capacity: int = 0,
-    max_output_entries: int | None = None,
-    indexshare_state_policy: str | None = None,
+    max_output_entries: int = 0,
+    indexshare_state_policy: str = "default",
 ) -> tuple[Any, ...]:
     size, ratio, cu = query_norm_weight.size, compress_ratio, cumulative_sequence_lengths
     if key is None:
         query, key = query[:, :-size], query[:, -size:]
     qsa, reuse = policy_mode == "qsa", indexshare_mode is not None and indexshare_mode.item() == 1
-    held = reuse and (indexshare_state_policy or ("hold" if qsa else "advance")) == "hold"
+    held = reuse and (indexshare_state_policy == "hold" or (indexshare_state_policy == "default" and qsa))
     batch, tokens = len(cu) - 1, len(key)
     width = max_output_entries or index_topk or token_budget + ratio - 1
     selected = np.full((len(query), width), -1, np.int32)

@@ -1,0 +1,58 @@
+{#
+  rows [tokens, 4]: each query's request, position, visible entries, and visible tokens behind them.
+
+  ids      csa's positions, int64 as pairs of words
+  visible  the tokens that a mask shows (see indexer/visible.wgsl); without it all of them
+
+  A row that no request claims sees nothing; of several claims the first counts.
+#}
+{% include "indexer/request.wgsl" %}
+
+#% if visible
+// How many visible tokens of request b have positions up to `last`.
+fn seen(b: u32, last: u32) -> u32 {
+    let list = b * (u.total + 1u);
+    var low = 0u;
+    var high = load_visible(list + u.total);
+    while (low < high) {
+        let middle = (low + high) / 2u;
+        if (load_visible(list + middle) <= last) { low = middle + 1u; } else { high = middle; }
+    }
+    return low;
+}
+
+#% endif
+{% call kernel() %}
+    let row = thread;
+    if (row >= u.tokens) { return; }
+#% if requests
+    var b = 0u;
+    var r = request(0u);
+    while (b + 1u < u.batch && (row < r.begin || row - r.begin >= r.tokens)) {
+        b++;
+        r = request(b);
+    }
+    let claimed = row >= r.begin && row - r.begin < r.tokens;
+#% else
+    let b = row / u.sequence;
+    let r = request(b);
+    let claimed = true;
+#% endif
+#% if policy == "csa"
+    let high = load_ids(2u * row + 1u);
+    var position = select(0xfffffffeu, min(bitcast<u32>(load_ids(2u * row)), 0xfffffffeu), high == 0);
+    let shown = select(position + 1u, 0u, high < 0);
+    position = select(position, 0u, high < 0);
+    let entries = min(shown / u.ratio, r.entries + closed(r));
+    let tail = 0u;
+#% else
+    let position = {{ "r.entries * u.ratio + r.pending" if requests else "u.past" }} + row - r.begin;
+    let shown = {{ "seen(b, position)" if visible else "position + 1u" }};
+    let entries = shown / u.ratio;
+    let tail = shown % u.ratio;
+#% endif
+    store_rows(row * 4u, b);
+    store_rows(row * 4u + 1u, position);
+    store_rows(row * 4u + 2u, select(0u, entries, claimed));
+    store_rows(row * 4u + 3u, select(0u, tail, claimed));
+{% endcall %}
