@@ -96,6 +96,7 @@ class Node:
             buffers=buffers or {},
             variadic=self._variadic(slots),
             declared=self.declared,
+            stored={n: v.values.size for n, v in named.items() if isinstance(v, SparseTensor)},
         )
         self.descriptor.plan(builder)
         return builder.finish()
@@ -130,6 +131,11 @@ class Node:
             device.check_alive()
             prepared = self._prepare(device, values, bound)
             plan = prepared.plan
+            values += [None] * (len(plan.inputs) - len(values))
+            for part in plan.compressed:
+                sparse = values[part.input]
+                if isinstance(sparse, SparseTensor):
+                    values[part.first : part.first + 3] = sparse.compressed(part.axis)
             feeds = [v if isinstance(v, Tensor) else None for v in values]
             for i in prepared.used_inputs | {a.input for a in plan.aliases}:
                 value = values[i]
@@ -194,7 +200,7 @@ class Node:
             (first.setdefault(v.buffer.uid, i) if isinstance(v, Tensor) else None, _host_value(v) is None)
             for i, v in enumerate(values)
         )
-        specs = tuple(None if v is None else _spec(v) for v in values)
+        specs = tuple(None if v is None else (*_spec(v), _stored(v)) for v in values)
         key = (device.uid, specs, places, tuple(sorted(shares.items())))
         reads = self._host_reads.get(key)
         if reads is not None:
@@ -438,6 +444,11 @@ def _spec(value: Value | TensorSpec) -> tuple[tuple[int, ...], DType]:
     if isinstance(value, np.ndarray):
         return value.shape, dtypes.from_numpy(value.dtype)
     return value.shape, value.dtype
+
+
+def _stored(value: Value) -> int | None:
+    """How many values a sparse tensor stores."""
+    return value.values.size if isinstance(value, SparseTensor) else None
 
 
 def _type(value: Any) -> DType | str:

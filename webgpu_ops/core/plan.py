@@ -225,11 +225,22 @@ class Alias:
 
 
 @dataclass(frozen=True)
+class Compressed:
+    """Sparse input number ``input``, compressed along ``axis``: its three arrays are the inputs from
+    number ``first`` on."""
+
+    input: int
+    axis: int
+    first: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything a call will do. ``outputs`` holds None for outputs nobody asked for.
 
     ``constants`` are arrays the steps read, uploaded once for a prepared plan. ``measured`` maps an
     output to the scratch slot in which the steps leave its shape: see ``Builder.measure``.
+    ``compressed`` lists what the last of the ``inputs`` are made of: see ``Builder.compressed``.
     """
 
     op: str
@@ -244,6 +255,7 @@ class Plan:
     aliases: tuple[Alias, ...]
     in_place: frozenset[tuple[int, int]]
     host_read: frozenset[str]
+    compressed: tuple[Compressed, ...]
     fence: bool
 
     @property
@@ -284,7 +296,8 @@ class Builder:
 
     ``inputs`` and ``output_names`` follow the schema's order; a missing input is None. The values of
     a variadic parameter X are ``variadic["X"]`` and also inputs named ``X[0]``, ``X[1]``, ...; its
-    outputs are named likewise. ``declared`` holds output types that the model declares. ``host`` is
+    outputs are named likewise. ``declared`` holds output types that the model declares, ``stored`` the
+    number of values that each sparse input stores. ``host`` is
     how an operator reads a value on the CPU: it is allowed for what the operator's text calls CPU
     metadata, for what determines an output's shape, and, where it happens to be there already, for
     early refusals.
@@ -301,6 +314,7 @@ class Builder:
     buffers: Mapping[str, int] = field(default_factory=dict)
     variadic: Mapping[str, Sequence[Slot | None]] = field(default_factory=dict)
     declared: Mapping[str, DType] = field(default_factory=dict)
+    stored: Mapping[str, int] = field(default_factory=dict)
     path: str = "direct"
     steps: list[Step] = field(default_factory=list)
     scratch_slots: list[Slot] = field(default_factory=list)
@@ -311,6 +325,8 @@ class Builder:
     aliases: list[Alias] = field(default_factory=list)
     in_place: set[tuple[int, int]] = field(default_factory=set)
     host_read: set[str] = field(default_factory=set)
+    parts: list[Slot] = field(default_factory=list)
+    compressed_inputs: list[Compressed] = field(default_factory=list)
     needs_fence: bool = False
 
     # What came in
@@ -325,6 +341,29 @@ class Builder:
         if slot is None:
             raise ShapeError(f"{self.op}: input {name} is required here and was not given")
         return slot
+
+    def compressed(self, name: str, axis: int) -> tuple[Slot, Slot, Slot]:
+        """The sparse matrix ``name`` by its rows (``axis`` 0) or by its columns (1).
+
+        Three slots, whatever format the caller gave: the stored values, row by row; the column of
+        each; and where the values of each row begin, with their number at the end (both uint32).
+        They are uploaded like any input, so the plan depends on how many values there are alone.
+        ``need(name)`` has the dense shape and no memory.
+        """
+        sparse = self.need(name)
+        count, first = self.stored[name], len(self.inputs) + len(self.parts)
+        kinds: tuple[tuple[str, Shape, DType], ...] = (
+            ("values", (count,), sparse.dtype),
+            ("positions", (count,), dtypes.uint32),
+            ("offsets", (sparse.shape[axis] + 1,), dtypes.uint32),
+        )
+        values, positions, offsets = (
+            Slot(shape, dtype, "input", first + i, f"{name}.{part}")
+            for i, (part, shape, dtype) in enumerate(kinds)
+        )
+        self.parts += [values, positions, offsets]
+        self.compressed_inputs.append(Compressed(sparse.index, axis, first))
+        return values, positions, offsets
 
     def host(self, name: str) -> np.ndarray:
         """The value of input ``name`` on the CPU; the plan then depends on it.
@@ -516,7 +555,7 @@ class Builder:
             if name not in self.output_slots:
                 raise UnsupportedError(f"{self.op}: output {name} is not available for these inputs")
         names = list(self.output_names)
-        inputs = tuple(self.inputs.values())
+        inputs = (*self.inputs.values(), *self.parts)
         return Plan(
             op=self.op,
             path=self.path,
@@ -530,5 +569,6 @@ class Builder:
             aliases=tuple(self.aliases),
             in_place=frozenset(self.in_place),
             host_read=frozenset(self.host_read),
+            compressed=tuple(self.compressed_inputs),
             fence=self.needs_fence,
         )

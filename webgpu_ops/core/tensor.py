@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -172,7 +173,7 @@ class SparseTensor:
     """A sparse matrix or tensor as arrays on the host: COO or CSR.
 
     ``values`` [nnz]; COO ``indices`` [nnz, rank] or linear [nnz]; CSR ``col_indices`` [nnz] and
-    ``row_offsets`` [rows + 1].
+    ``row_offsets`` [rows + 1]. Values stored for one index several times add up.
     """
 
     format: str
@@ -229,11 +230,34 @@ class SparseTensor:
         return dtypes.from_numpy(self.values.dtype)
 
     def toarray(self) -> np.ndarray:
-        """The dense array (later duplicates of an index win)."""
+        """The dense array."""
         dense = np.zeros(self.shape, self.values.dtype)
-        if self.indices is not None:
-            dense[tuple(self.indices.T)] = self.values
-        elif self.row_offsets is not None:
-            rows = np.repeat(np.arange(self.shape[0]), np.diff(self.row_offsets))
-            dense[rows, self.col_indices] = self.values
+        np.add.at(dense, self._places, self.values)
         return dense
+
+    def compressed(self, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A matrix by rows (``axis`` 0) or by columns (1): values, columns and offsets.
+
+        The values of row r and their columns (uint32) are those from ``offsets[r]`` up to
+        ``offsets[r + 1]``; with ``axis`` 1 rows and columns change their parts. Made once.
+        """
+        if axis not in self._compressed:
+            lines, positions = self._places[axis], self._places[1 - axis]
+            order = np.argsort(lines, kind="stable")
+            offsets = np.zeros(self.shape[axis] + 1, np.uint32)
+            offsets[1:] = np.cumsum(np.bincount(lines, minlength=self.shape[axis]))
+            self._compressed[axis] = self.values[order], positions[order].astype(np.uint32), offsets
+        return self._compressed[axis]
+
+    @cached_property
+    def _compressed(self) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        return {}
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, ...]:
+        """The index of each stored value, one array a dimension."""
+        if self.indices is not None:
+            return tuple(self.indices.T)
+        if self.row_offsets is None or self.col_indices is None:
+            raise ShapeError("SparseTensor: neither indices nor compressed rows are there")
+        return np.repeat(np.arange(self.shape[0]), np.diff(self.row_offsets)), self.col_indices

@@ -1,0 +1,54 @@
+"""Sparse matrices times dense ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..core.plan import Builder, uniform_of
+from ..errors import UnsupportedError
+from .layout import View
+from .matmul import product_views, transposed
+from .registry import Operator, register
+
+
+@register("SparseToDenseMatMul")
+@dataclass(frozen=True, kw_only=True)
+class SparseToDenseMatMul(Operator):
+    """alpha * A' @ B' for a sparse matrix A and a dense B of any rank, as NumPy's matmul."""
+
+    alpha: float = 1.0
+    transA: int = 0
+    transB: int = 0
+
+    def plan(self, b: Builder) -> None:
+        a, w = b.need("A"), b.need("B")
+        b.check(a.rank == 2, "A", f"has shape {a.shape}", "two dimensions")
+        b.check(a.dtype == w.dtype, "A", f"has values of type {a.dtype}", f"{w.dtype}, the type of B")
+        if not w.dtype.is_float and self.alpha != int(self.alpha):
+            raise UnsupportedError(f"{self.op}: alpha is {self.alpha} for {w.dtype}; expected a whole number")
+        right = transposed(w) if self.transB and w.rank > 1 else View.of(w)
+        left, right, (*batch, m, n), shape = product_views(b, transposed(a) if self.transA else a, right)
+        y = b.output("Y", shape, w.dtype)
+        if not y.size:
+            return
+        values, positions, offsets = b.compressed("A", 1 if self.transA else 0)
+        alpha = self.alpha if w.dtype.is_float else int(self.alpha)
+        b.dispatch(
+            "sparse/product",
+            reads={"values": values, "positions": positions, "offsets": offsets, "w": w},
+            writes={"y": y},
+            uniforms={
+                "m": m,
+                "n": n,
+                "batches": math.prod(batch),
+                "stack": left.shape[1] * n,
+                "steps": right.strides[-2:],
+                **({} if alpha == 1 else {"alpha": uniform_of(alpha, w.dtype)}),
+            },
+            constants={
+                "consecutive": right.strides[-1] == 1,
+                "epilogue": "x" if alpha == 1 else "u.alpha * x",
+            },
+            threads=math.prod(batch) * m * -(-n // 4),
+        )
