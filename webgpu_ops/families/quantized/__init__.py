@@ -1,0 +1,1 @@
+"""Products with quantized weights, and lookups in quantized tables."""

@@ -1,0 +1,82 @@
+{#
+  Reading a matrix of quantized weights, eight at a time along the lines in which they are stored:
+
+    codes(line, i)        what stands for weights i..i+7 of a line; i is a multiple of 8
+    grid(line, block)     scale and zero point of a block
+    scaled(codes, grid)   the weights: (code - zero) * scale
+    weights(line, i)      weights i..i+7, whatever their blocks
+    weight(line, i)       one weight
+
+  layout    "low": a stream of codes of `bits` bits, the lowest bits of a byte first, u.stride codes
+            from line to line; "high": the same with the high half of a byte first (4 bits);
+            "blob": quantized/blob.wgsl
+  code      what a code is: "integer", "e2m1", "e4m3", "fp4" or "nf4"
+  zero      for integers: "middle" 2^(bits - 1), "packed" a stream like the codes, "float" floats
+  blocks    how weight i finds its block: "regular" i / u.block, never more than one for eight weights;
+            "line" the same, any; "flat" blocks go on from line to line; "listed" groups[i] names it
+  rounding  None, or the type to which weights are rounded
+  factor    a binding with one scale of all weights, or None
+
+  An integer q is read as the float with the bits 0x4b000000 | q, which is 2^23 + q, and so is its
+  zero point: no conversion, and their difference is exact. Only float zero points are not.
+#}
+struct Eight { low: vec4<f32>, high: vec4<f32> }
+struct Grid { scale: f32, zero: f32 }
+
+#% if code == "integer"
+fn values(q: vec4<u32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(q | vec4<u32>(0x4b000000u)){{ " - 8388608.0f" if zero == "float" }};
+}
+#% endif
+
+{% include "quantized/blob.wgsl" if layout == "blob" else "quantized/stream.wgsl" %}
+
+fn scaled_half(code: vec4<f32>, g: Grid) -> vec4<f32> {
+#% if code == "integer"
+    return (code - g.zero) * g.scale;
+#% else
+    var x = code * g.scale;
+#% if factor
+    x *= load_factor(0u);
+#% endif
+#% if rounding
+    x = vec4<f32>({% for j in range(4) %}decode_{{ rounding }}(encode_{{ rounding }}(x[{{ j }}])){{ ", " if not loop.last }}{% endfor %});
+#% endif
+    return x;
+#% endif
+}
+
+fn scaled(e: Eight, g: Grid) -> Eight {
+    return Eight(scaled_half(e.low, g), scaled_half(e.high, g));
+}
+#% if blocks != "regular"
+
+fn block_of(line: u32, i: u32) -> u32 {
+#% if blocks == "flat"
+    return (line * u.stride + i) / u.block;
+#% elif blocks == "listed"
+    return min(u32(max(load_groups(i), 0)), u.blocks - 1u);
+#% else
+    return i / u.block;
+#% endif
+}
+#% endif
+
+fn weights(line: u32, i: u32) -> Eight {
+    let e = codes(line, i);
+#% if blocks == "regular"
+    return scaled(e, grid(line, i / u.block));
+#% else
+    var result: Eight;
+    for (var j = 0u; j < 4u; j++) {
+        result.low[j] = scaled_half(vec4<f32>(e.low[j]), grid(line, block_of(line, i + j))).x;
+        result.high[j] = scaled_half(vec4<f32>(e.high[j]), grid(line, block_of(line, i + j + 4u))).x;
+    }
+    return result;
+#% endif
+}
+
+fn weight(line: u32, i: u32) -> f32 {
+    let e = weights(line, i / 8u * 8u);
+    return select(e.low[i % 4u], e.high[i % 4u], i % 8u >= 4u);
+}
