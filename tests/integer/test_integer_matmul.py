@@ -1,0 +1,187 @@
+"""Products of quantized factors: exact sums, rounding, every layout and both kinds of kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from webgpu_ops import Device, ShapeError, UnsupportedError, plan, run
+from webgpu_ops.core.plan import Capabilities
+
+# One worker keeps the pipelines of a file.
+pytestmark = pytest.mark.xdist_group("integer")
+
+BYTES = (np.int8, np.uint8)
+
+
+def ends(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """The smallest and the largest number of a type, at random."""
+    limits = np.iinfo(dtype)
+    return rng.choice(np.array([limits.min, limits.max], dtype), shape)
+
+
+def product(a: np.ndarray, b: np.ndarray, a_zero: Any = 0, b_zero: Any = 0) -> np.ndarray:
+    return (a.astype(np.int64) - np.asarray(a_zero, np.int64)) @ (
+        b.astype(np.int64) - np.asarray(b_zero, np.int64)
+    )
+
+
+@pytest.mark.parametrize("right", BYTES)
+@pytest.mark.parametrize("left", BYTES)
+def test_the_largest_bytes_do_not_saturate(any_device: Device, left: type, right: type) -> None:
+    """Kernels that add pairs of products in 16 bits get these sums wrong."""
+    rng = np.random.default_rng(0)
+    for m, k, n in [(1, 301, 9), (6, 64, 34)]:
+        for a in (ends(rng, (m, k), left), np.full((m, k), np.iinfo(left).max, left)):
+            for b in (ends(rng, (k, n), right), np.full((k, n), np.iinfo(right).min, right)):
+                (y,) = run("MatMulInteger", [a, b], domain="", device=any_device)
+                np.testing.assert_array_equal(y.numpy(), product(a, b))
+        a, b = ends(rng, (m, k), left), ends(rng, (k, n), right)
+        a_zero, b_zero = ends(rng, (m,), left), ends(rng, (n,), right)
+        (y,) = run("MatMulInteger", [a, b, a_zero, b_zero], domain="", device=any_device)
+        np.testing.assert_array_equal(y.numpy(), product(a, b, a_zero[:, None], b_zero))
+
+
+def test_a_sum_of_almost_32_bits(any_device: Device) -> None:
+    k = 33_000
+    a, b = np.full((1, k), 255, np.uint8), np.full((k, 5), 255, np.uint8)
+    (y,) = run("MatMulInteger", [a, b], domain="", device=any_device)
+    assert (y.numpy() == k * 255 * 255).all()
+    (y,) = run("MatMulInteger", [a, b, np.uint8(0), np.full(5, 255, np.uint8)], domain="", device=any_device)
+    assert (y.numpy() == 0).all()
+
+
+def test_sixteen_bits(any_device: Device) -> None:
+    a, b = np.array([[65535, 1]], np.uint16), np.array([[65535, 0], [1, 65535]], np.uint16)
+    (y,) = run("MatMulInteger16", [a, b], device=any_device)
+    assert y.numpy().tolist() == [[65535**2 + 1, 65535]]
+    a, b = np.array([[-32768, 32767]], np.int16), np.array([[65535], [32769]], np.uint16)
+    (y,) = run("MatMulInteger16", [a, b], device=any_device)
+    assert y.numpy().tolist() == [[-32768 * 65535 + 32767 * 32769]]
+
+
+@pytest.mark.parametrize("trans", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_layouts(any_device: Device, trans: tuple[int, int]) -> None:
+    """Sizes around four; rows and columns that start inside a word."""
+    rng = np.random.default_rng(trans)
+    one = np.float32(1)
+    for m, k, n in [(1, 3, 2), (3, 4, 5), (4, 5, 4), (5, 19, 66)]:
+        for left, right in ((np.uint8, np.int8), (np.int8, np.uint8)):
+            a = ends(rng, (k, m) if trans[0] else (m, k), left)
+            b = ends(rng, (n, k) if trans[1] else (k, n), right)
+            a_zero, b_zero = ends(rng, (), left), ends(rng, (n,), right)
+            c = rng.integers(-(2**20), 2**20, (n,), np.int32)
+            attributes = {"transA": trans[0], "transB": trans[1]}
+            inputs = [a, one, a_zero, b, one, b_zero, c]
+            (y,) = run("QGemm", inputs, attributes, device=any_device)
+            want = product(a.T if trans[0] else a, b.T if trans[1] else b, a_zero, b_zero) + c
+            np.testing.assert_array_equal(y.numpy(), want.astype(np.float32))
+
+
+def test_views_of_the_batch(any_device: Device) -> None:
+    rng = np.random.default_rng(1)
+    a, b = ends(rng, (2, 1, 3, 6), np.uint8), ends(rng, (4, 6, 5), np.int8)
+    a_zero, b_zero = ends(rng, (2, 1, 3, 1), np.uint8), ends(rng, (4, 1, 5), np.int8)
+    (y,) = run("MatMulInteger", [a, b, a_zero, b_zero], domain="", device=any_device)
+    np.testing.assert_array_equal(y.numpy(), product(a, b, a_zero, b_zero))
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_ties_go_to_even_and_ends_hold(device: Device, dtype: type) -> None:
+    """Products 0.5, 1.5, ... of both signs and far beyond the type, with an odd zero point."""
+    limits = np.iinfo(dtype)
+    zero = dtype(limits.min + 41)
+    steps = np.concatenate([np.arange(-90, 127), [127, -128]]).astype(np.int8).reshape(-1, 1)
+    for factor in (1, 3, 100):
+        b = np.full((1, 1), factor, np.int8)
+        one, half = np.float32(1), np.float32(0.5)
+        exact = steps.astype(np.float64) * factor * 0.5
+        want = np.clip(np.rint(exact) + float(zero), limits.min, limits.max).astype(dtype)
+        inputs = [steps, half, np.int8(0), b, one, np.int8(0), one, zero]
+        (y,) = run("QLinearMatMul", inputs, domain="", device=device)
+        np.testing.assert_array_equal(y.numpy(), want)
+        inputs = [steps, one, np.int8(0), b, half, np.int8(0), None, one, zero]
+        (y,) = run("QGemm", inputs, device=device)
+        np.testing.assert_array_equal(y.numpy(), want)
+
+
+def test_scales_of_the_columns_of_a(device: Device) -> None:
+    rng = np.random.default_rng(2)
+    a, b = ends(rng, (3, 7), np.uint8), ends(rng, (7, 5), np.int8)
+    a_scale, a_zero = rng.uniform(0.1, 1, 7).astype(np.float32), ends(rng, (7,), np.uint8)
+    for scale in (a_scale, np.float32(0.5)):
+        for zero in (a_zero, np.uint8(3)):
+            inputs = [a, b, scale, np.float32(2), zero]
+            (y,) = run("MatMulIntegerToFloat", inputs, device=device)
+            left = (a.astype(np.float64) - np.asarray(zero, np.float64)) * scale
+            np.testing.assert_allclose(y.numpy(), left @ b.astype(np.float64) * 2, rtol=1e-5, atol=1e-3)
+
+
+def test_an_output_scale_without_a_zero_point(device: Device) -> None:
+    a, b = np.array([[3, 5]], np.uint8), np.array([[7], [-2]], np.int8)
+    one = np.float32(1)
+    (y,) = run("QGemm", [a, one, np.uint8(0), b, one, np.int8(0), None, np.float32(2)], device=device)
+    assert y.dtype.name == "uint8"
+    assert y.numpy().tolist() == [[6]]
+
+
+def variants(device_class: str, sizes: list[int]) -> set[Any]:
+    caps = Capabilities(device_class=device_class)  # type: ignore[arg-type]
+    steps = [
+        plan(
+            "MatMulInteger",
+            [np.zeros((m, 5), np.uint8), np.zeros((5, 40), np.int8), np.uint8(1)],
+            domain="",
+            capabilities=caps,
+        ).dispatches[0]
+        for m in sizes
+    ]
+    return {(s.template, s.constants, s.workgroup) for s in steps}
+
+
+def test_growing_sizes_share_pipelines() -> None:
+    assert len(variants("gpu", list(range(1, 200)))) <= 3
+    assert len(variants("cpu", list(range(1, 200)))) <= 3
+
+
+def test_gpus_multiply_packed_bytes() -> None:
+    for device_class, packed in (("gpu", True), ("cpu", False)):
+        ((_, constants, _),) = variants(device_class, [8])
+        assert dict(constants)["packed"] is packed
+
+
+def test_refusals() -> None:
+    a, b = np.zeros((2, 3), np.uint8), np.zeros((3, 4), np.int8)
+    one, zero = np.float32(1), np.uint8(0)
+    two = np.ones(2, np.float32)
+    for op, domain, inputs, message in [
+        ("MatMulInteger", "", [a, b.T], r"B has shape \(4, 3\); expected inner size 3"),
+        ("MatMulInteger", "", [a, b, np.zeros(3, np.uint8)], r"a_zero_point has shape \(3,\); .*\(2,\)"),
+        ("MatMulInteger", "", [a, b, None, np.zeros(3, np.int8)], r"b_zero_point has shape \(3,\); .*\(4,\)"),
+        ("MatMulIntegerToFloat", "com.microsoft", [a, b, two, one], r"a_scale has shape \(2,\); .*\(3,\)"),
+        ("MatMulIntegerToFloat", "com.microsoft", [a, b, one, two], r"b_scale has shape \(2,\)"),
+        ("MatMulIntegerToFloat", "com.microsoft", [a, b, one, one, None, None, two], r"bias has shape"),
+        ("QGemm", "com.microsoft", [a, one, zero, b, two, np.int8(0)], r"b_scale has shape \(2,\)"),
+        ("QGemm", "com.microsoft", [a, two, zero, b, one, np.int8(0)], r"a_scale has shape .* one element"),
+        (
+            "QGemm",
+            "com.microsoft",
+            [a, one, zero, b, one, np.int8(0), np.zeros((3,), np.int32)],
+            r"C has shape \(3,\); expected a shape that broadcasts to \(2, 4\)",
+        ),
+        (
+            "QGemm",
+            "com.microsoft",
+            [a, one, zero, b, one, np.int8(0), None, None, zero],
+            "y_zero_point is given without y_scale",
+        ),
+    ]:
+        with pytest.raises(ShapeError, match=message):
+            plan(op, inputs, domain=domain)
+    with pytest.raises(UnsupportedError, match="float8"):
+        e4m3 = np.zeros((2, 2), ml_dtypes.float8_e4m3fn)
+        none = e4m3[0, 0].reshape(())
+        plan("QLinearMatMul", [e4m3, one, none, e4m3, one, none, one, none], domain="", opset=21)
