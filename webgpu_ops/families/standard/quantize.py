@@ -56,21 +56,23 @@ def _linear(
     block: int,
 ) -> None:
     many = scale.size != 1
-    inner = math.prod(x.shape[axis + 1 :])
-    steps = (scale.shape[axis] * inner, inner, 1) if block else (0, 1, 0)
-    places = {
-        "width": x.shape[axis],
-        "inner": inner,
-        "block": max(1, block),
-        "outer_step": steps[0],
-        "axis_step": steps[1],
-        "inner_step": steps[2],
-    }
+    places = {}
+    if many:
+        inner = math.prod(x.shape[axis + 1 :])
+        steps = (scale.shape[axis] * inner, inner, 1) if block else (0, 1, 0)
+        places = {
+            "width": x.shape[axis],
+            "inner": inner,
+            "block": max(1, block),
+            "outer_step": steps[0],
+            "axis_step": steps[1],
+            "inner_step": steps[2],
+        }
     b.dispatch(
         "quantize/linear",
         reads={"x": x, "scale": scale, "zero": zero},
         writes={"y": y},
-        uniforms={"size": x.size, **(places if many else {})},
+        uniforms={"size": x.size, **places},
         constants={"expression": expression, "many": many, "compute": dtypes.float32},
         threads=-(-x.size // 4),
     )
