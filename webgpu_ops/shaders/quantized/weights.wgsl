@@ -16,6 +16,7 @@
             "line" the same, any; "flat" blocks go on from line to line; "listed" groups[i] names it
   rounding  None, or the type to which weights are rounded
   factor    a binding with one scale of all weights, or None
+  codes_in, grid_in   other templates that define codes and grid (or nothing)
 
   An integer q is read as the float with the bits 0x4b000000 | q, which is 2^23 + q, and so is its
   zero point: no conversion, and their difference is exact. Only float zero points are not.
@@ -23,13 +24,15 @@
 struct Eight { low: vec4<f32>, high: vec4<f32> }
 struct Grid { scale: f32, zero: f32 }
 
-#% if code == "integer"
-fn values(q: vec4<u32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(q | vec4<u32>(0x4b000000u)){{ " - 8388608.0f" if zero == "float" }};
-}
-#% endif
+{% include "quantized/values.wgsl" %}
 
-{% include "quantized/blob.wgsl" if layout == "blob" else "quantized/stream.wgsl" %}
+#% if layout == "blob"
+{% include "quantized/blob.wgsl" %}
+#% else
+{% include codes_in | default("quantized/stream.wgsl") %}
+
+{% include grid_in | default("quantized/grid.wgsl") %}
+#% endif
 
 fn scaled_half(code: vec4<f32>, g: Grid) -> vec4<f32> {
 #% if code == "integer"
