@@ -148,7 +148,7 @@ def prepare(
 ) -> None:
     """Append ``count`` vectors of ``source`` (shaders/indexer/prepare.wgsl): normalized and turned."""
     quads = -(-call.size // 4)
-    workgroup = min(lanes(b), 1 << (quads - 1).bit_length())
+    workgroup = min(lanes(b), max(8, 1 << (quads - 1).bit_length()))
     room = -(-call.size // 64) * 64
     needed = 4 * (room + workgroup)
     if needed > b.caps.max_workgroup_bytes:
@@ -217,22 +217,26 @@ def pool_entries(
     """
     narrow = state.dtype != dtypes.float32
     fresh = b.scratch("fresh", (slots, call.size), dtypes.float32) if narrow and slots else None
+    places = {"slots": slots, "size": call.size, "state_rows": state.shape[1]}
+    b.dispatch(
+        "indexer/pool",
+        reads={**call.reads, "x": new.slot, "kv": kv, "gate": gate, "gates": gates, "bias": bias},
+        writes={"state": state, "fresh": fresh},
+        uniforms=call.uniforms
+        | places
+        | {"stride": new.stride, "column": new.column, "kv_rows": kv_rows, "plane": plane},
+        constants={"policy": call.policy},
+        threads=slots * -(-call.size // 4),
+    )
     prepare(
         b,
         call,
         "entries",
         weight,
         count=slots,
-        reads={**call.reads, "x": new.slot, "kv": kv, "gate": gate, "gates": gates, "bias": bias},
+        reads=call.reads,
         writes={"state": state, "fresh": fresh},
-        uniforms={
-            "stride": new.stride,
-            "column": new.column,
-            "kv_rows": kv_rows,
-            "plane": plane,
-            "state_rows": state.shape[1],
-            "fresh_rows": slots,
-        },
+        uniforms=places,
     )
     return Keys(state, state.shape[1], fresh)
 
@@ -331,7 +335,7 @@ def select(
                 | {
                     "scale": f32(scale),
                     "key_rows": keys.rows,
-                    "fresh_rows": fresh.shape[0] if fresh else 0,
+                    "slots": fresh.shape[0] if fresh else 0,
                 },
                 constants=constants,
                 threads=count * -(-columns // 4),

@@ -59,10 +59,13 @@ class PackedSparseAttentionIndexerMerge(Operator):
         items = max(1, columns + (more.shape[1] if more else 0))
         groups = list(row_groups(queries, 8 * items))
         order = b.scratch("order", (max((n for _, n in groups), default=0), 2 * items), dtypes.uint32)
+        # One slot for both, which leaves the kernel within the bindings that every adapter has.
+        cached = b.scratch("cached", (queries + rows,), base.dtype)
+        b.copy(b.need("base_row_indices"), cached)
+        b.copy(b.need("base_counts"), cached, target_offset=queries)
         reads: dict[str, Slot | None] = {
             "base": base,
-            "base_counts": b.need("base_counts"),
-            "base_rows": b.need("base_row_indices"),
+            "cached": cached,
             "starts": b.get("range_starts"),
             "ends": b.get("range_ends"),
             "more": more,
@@ -76,6 +79,7 @@ class PackedSparseAttentionIndexerMerge(Operator):
                 uniforms={
                     "first": first,
                     "rows": count,
+                    "queries": queries,
                     "base_rows": rows,
                     "columns": columns,
                     "more_columns": more.shape[1] if more else 0,

@@ -55,7 +55,7 @@ class Indexer(Operator):
                 count % self.compress_ratio == 0 and count + self.compress_ratio - 1 < LIMIT,
                 mine,
                 count,
-                f"a multiple of compress_ratio = {self.compress_ratio}",
+                f"a multiple of compress_ratio = {self.compress_ratio} that makes the width an int32",
             )
 
     @property

@@ -3,6 +3,7 @@
   one workgroup a query. Items are the cached row's `base` indices and then those of `more`; sorted
   by value they tell which of them came before, and what of a range is there already.
 
+  cached        the row of each query, and behind u.queries of them the valid indices of each row
   starts, ends  the range of each query, or
   more          [queries, u.more_columns] indices, of which `more_counts` are valid
   order         [rows, 2, u.room] scratch
@@ -42,10 +43,10 @@ fn contains(at: u32, count: u32, value: i32) -> bool {
 {% call kernel() %}
     if (group >= u.rows) { return; }
     let row = u.first + group;
-    let source = load_base_rows(row);
+    let source = load_cached(row);
     var sound = source >= 0 && u32(source) < u.base_rows;
     var count = 0;
-    if (sound) { count = load_base_counts(u32(source)); }
+    if (sound) { count = load_cached(u.queries + u32(source)); }
     sound = sound && count >= 0 && u32(count) <= u.columns;
     known = select(0u, u32(count), sound);
     base_at = u32(source) * u.columns;

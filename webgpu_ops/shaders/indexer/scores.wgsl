@@ -3,8 +3,7 @@
   entries that a row sees. An invocation scores four entries, a few heads at a time.
 
   keys    [batch, u.key_rows, size]
-  fresh   the new entries before they were rounded to the keys' type, by slot; the first
-          u.fresh_rows slots exist
+  fresh   the first u.slots new entries by slot, before they were rounded to the keys' type
   tile    heads at a time
   whole   u.size is a multiple of four
 #}
@@ -32,7 +31,7 @@
     var unrounded: vec4<bool>;
     for (var k = 0u; k < 4u; k++) {
         let slot = r.slot + min(e + k, entries - 1u) - r.entries;
-        unrounded[k] = min(e + k, entries - 1u) >= r.entries && slot < u.fresh_rows;
+        unrounded[k] = min(e + k, entries - 1u) >= r.entries && slot < u.slots;
         if (unrounded[k]) { at[k] = slot * u.size; }
     }
 #% endif
