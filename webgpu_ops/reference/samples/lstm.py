@@ -12,9 +12,19 @@ from . import Sample, sample
 
 Array = np.ndarray
 
-_ACTIVATIONS = (
-    "Relu Tanh Sigmoid Affine LeakyRelu ThresholdedRelu ScaledTanh HardSigmoid Elu Softsign Softplus".split()
-)
+_ACTIVATIONS = [
+    "Relu",
+    "Tanh",
+    "Sigmoid",
+    "Affine",
+    "LeakyRelu",
+    "ThresholdedRelu",
+    "ScaledTanh",
+    "HardSigmoid",
+    "Elu",
+    "Softsign",
+    "Softplus",
+]
 
 
 class _Draw:
