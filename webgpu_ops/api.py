@@ -174,6 +174,10 @@ class Node:
                 results[outputs.index(detour)] = target
             for i, array in plan.host_outputs.items():
                 results[i] = array
+            for i in plan.updated:
+                updated = values[i]
+                if isinstance(updated, Tensor):
+                    updated.host = None
             for name, tensor in bound.items():
                 tensor.host = None
                 value = plan.host_outputs.get(self.output_names.index(name))

@@ -239,7 +239,8 @@ class Plan:
     """Everything a call will do. ``outputs`` holds None for outputs nobody asked for.
 
     ``constants`` are arrays the steps read, uploaded once for a prepared plan. ``measured`` maps an
-    output to the scratch slot in which the steps leave its shape: see ``Builder.measure``.
+    output to the scratch slot in which the steps leave its shape: see ``Builder.measure``. ``updated``
+    holds the inputs that the steps overwrite without an output that says so.
     ``compressed`` lists what the last of the ``inputs`` are made of: see ``Builder.compressed``.
     """
 
@@ -257,6 +258,7 @@ class Plan:
     host_read: frozenset[str]
     compressed: tuple[Compressed, ...]
     fence: bool
+    updated: frozenset[int] = frozenset()
 
     @property
     def dispatches(self) -> tuple[Dispatch, ...]:
@@ -327,6 +329,7 @@ class Builder:
     host_read: set[str] = field(default_factory=set)
     parts: list[Slot] = field(default_factory=list)
     compressed_inputs: list[Compressed] = field(default_factory=list)
+    updated: set[int] = field(default_factory=set)
     needs_fence: bool = False
 
     # What came in
@@ -460,6 +463,12 @@ class Builder:
         if output in self.wanted and output in self.output_slots:
             self.aliases.append(Alias(self.output_slots[output].index, slot.index, required=True))
 
+    def updates(self, name: str) -> Slot:
+        """Input ``name`` as memory to write: for an input that, by the operator's text, it updates."""
+        slot = self.need(name)
+        self.updated.add(slot.index)
+        return slot
+
     def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Slot:
         """Memory that lives for this call only; its content is unspecified at the start."""
         slot = Slot(tuple(int(d) for d in shape), dtype, "scratch", len(self.scratch_slots), name)
@@ -571,4 +580,5 @@ class Builder:
             host_read=frozenset(self.host_read),
             compressed=tuple(self.compressed_inputs),
             fence=self.needs_fence,
+            updated=frozenset(self.updated),
         )

@@ -138,7 +138,7 @@ class Stream:
                     )
                 else:
                     self.zero(_resolve(table, step.target))
-            originals = {id(t) for t in outputs if t is not None}
+            originals = {id(t) for t in (*outputs, *(inputs[i] for i in plan.updated)) if t is not None}
             for original, aligned in staged:
                 if id(original) in originals:
                     self.copy(aligned, original)
