@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...core.plan import Builder, Constant, Slot, f32, i32
-from .core import Rows, Span, Stored
+from .core import Pages, Rows, Span, Stored
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Positions:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Rotation of the first ``2 * pairs`` channels, by tables or by computed angles.
+    """Rotation of the ``2 * pairs`` channels from ``offset`` on, by tables or by computed angles.
 
     ``tables`` are cos and sin ``[positions, pairs]``; without them the angle of pair i at position t
     is ``t / base ** (i / pairs)``. Without ``positions`` new key i stands at past + i, and query i
@@ -39,6 +39,7 @@ class Rotary:
     tables: tuple[Slot, Slot] | None = None
     base: float = 10000.0
     positions: Positions | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,17 @@ def prepare(
     bias: tuple[Slot, int] | None = None,
     norm: Norm | None = None,
     rotary: Rotary | None = None,
+    pages: Pages | None = None,
+    slots: Slot | None = None,
 ) -> None:
     """Append ``y = quantize(rotate(norm(x + bias)))`` for ``rows`` rows of every head.
 
     ``bias`` is a slot and the element where the channels of all heads start.
 
     With ``append`` row i goes to row past + i of ``y`` (rows from ``capacity`` on are dropped), else
-    to row i.
+    to row i. Where the entries of ``span`` are packed, ``rows`` counts the tokens of all of them in one
+    batch entry. With ``pages`` rows past + i lie there; ``slots`` (int32) holds a memory row for each token
+    instead. A row that is not there is dropped, and so are those of an entry without keys.
     """
     lanes = 1 if b.caps.device_class == "cpu" else 32
     reads: dict[str, Slot | None] = {
@@ -93,6 +98,8 @@ def prepare(
         "cos": None,
         "sin": None,
         "ids": None,
+        "table": pages.table if pages and slots is None else None,
+        "slots": slots,
         **span.reads(),
     }
     uniforms: dict[str, Any] = {
@@ -106,6 +113,8 @@ def prepare(
         "y_rows": capacity,
         "append": append,
     }
+    if pages is not None and slots is None:
+        uniforms |= pages.uniforms()
     if y.scale is not None:
         axes = ("batch", "head", "row", "channel")
         uniforms |= {f"scale_{a}": s for a, s in zip(axes, y.scale_strides, strict=True)}
@@ -121,7 +130,7 @@ def prepare(
         "interleaved": rotary is not None and rotary.interleaved,
     }
     if rotary is not None:
-        uniforms["pairs"] = rotary.pairs
+        uniforms |= {"pairs": rotary.pairs, "turned": rotary.offset}
         uniforms["shift"] = i32(0 if append else span.new - span.rows)
         if rotary.tables is not None:
             reads["cos"], reads["sin"] = rotary.tables

@@ -6,18 +6,20 @@ An operator describes where things lie, in these words, and calls :func:`attend`
 * :class:`Stored` keys or values: rows, and how their elements are encoded (scales, packed int4).
 * :class:`Span` where each batch entry's keys start, end and line up with the queries; lengths may
   live on the device.
+* :class:`Pages`, :class:`Picks` keys that lie in pages here and there, or are picked one by one;
+  :class:`Blocks` blocks of keys that some queries see.
 * :class:`Bias`, :class:`Mask` what is added to the scores, broadcast by strides.
 
 Query heads share K and V by groups: rows of a tile are (query, head of the group) pairs, so a tile
 reads each key once for the whole group. The streaming kernels keep a running maximum, sum and
 output a row and never a matrix of scores; few rows split the keys among workgroups, and ``merge``
-joins the parts.
+joins the parts. So it does where the keys of a query lie in several places.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ...core import dtypes
@@ -26,6 +28,8 @@ from ...core.plan import Builder, Constant, Shape, Slot, f32, i32
 UNBOUNDED = 1 << 29
 
 Stage = Literal["raw", "softcapped", "masked", "weights"]
+# Two elements a byte, the even channel low: int4 as value + 8, float4e2m1 as its bits.
+Nibbles = Literal["", "int4", "float4e2m1"]
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,13 @@ class Stored:
     """Keys or values in memory.
 
     ``scale`` multiplies what is stored; ``scale_strides`` are its strides by batch, head, row and
-    channel (0 where it broadcasts). ``nibbles``: two int4 a byte, value + 8, the even channel low.
+    channel (0 where it broadcasts).
     """
 
     rows: Rows
     scale: Slot | None = None
     scale_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
-    nibbles: bool = False
+    nibbles: Nibbles = ""
 
     def reads(self, name: str) -> dict[str, Slot | None]:
         return {name: self.rows.slot, f"{name}_scale": self.scale}
@@ -109,6 +113,17 @@ def broadcast_strides(shape: Shape, rank: int = 4) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
+class Picks:
+    """Memory rows that each token's keys are: uint32 ``[tokens, 1 + most]``, a count and the rows.
+
+    A row may be NOWHERE (shaders/attention/span.wgsl). ``share`` tokens share a batch entry of the memory.
+    """
+
+    slot: Slot
+    share: int = 1
+
+
+@dataclass(frozen=True)
 class Span:
     """Where each batch entry's keys lie.
 
@@ -118,9 +133,11 @@ class Span:
     or ``past`` where ``fixed``. Query i of ``rows`` is level with new key i, counted from the end.
     A ``capacity`` says that memory holds only the most recent rows, as a window-sized cache keeps
     them, with the new ones behind.
-    ``cumulative`` (int32) packs the entries one behind the other, without a past: the queries, keys and
-    results of entry b are the memory rows from ``cumulative[b]`` to ``cumulative[b + 1]`` of ``tokens``;
-    ``rows`` and ``total`` then bound the longest.
+    ``cumulative`` (int32) packs the entries one behind the other: the queries, new keys and results of
+    entry b are the memory rows from ``cumulative[b]`` to ``cumulative[b + 1]`` of ``tokens``; ``rows`` and
+    ``total`` then bound the longest. With ``lengths`` that many tokens came before in each entry, and an
+    entry whose length is negative or leaves no room below ``total`` has no keys at all.
+    With ``picks`` an entry is one token of those that all entries hold together.
     """
 
     total: int
@@ -135,12 +152,22 @@ class Span:
     window: int = 0
     cumulative: Slot | None = None
     tokens: int = 0
+    picks: Picks | None = None
+
+    @property
+    def entries(self) -> int:
+        """How many entries are packed one behind the other."""
+        return self.cumulative.size - 1 if self.cumulative is not None else 0
 
     def reads(self) -> dict[str, Slot | None]:
-        return {"lengths": self.lengths, "cumulative": self.cumulative}
+        picks = self.picks.slot if self.picks is not None else None
+        return {"lengths": self.lengths, "cumulative": self.cumulative, "picks": picks}
 
     def uniforms(self) -> dict[str, Any]:
-        return {
+        picked: dict[str, Any] = {}
+        if self.picks is not None:
+            picked = {"picks_row": self.picks.slot.shape[1], "picks_share": self.picks.share}
+        return picked | {
             "span_total": self.total,
             "span_new": self.new,
             "span_rows": self.rows,
@@ -151,7 +178,38 @@ class Span:
             "span_capacity": self.capacity,
             "span_window": self.window,
             "span_tokens": self.tokens,
+            "span_entries": self.entries,
         }
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Row j of entry b lies in page ``table[b, j // rows]`` (int32) of ``count`` pages of ``rows`` rows.
+
+    Rows of a page outside of them are not there: no query sees them.
+    """
+
+    table: Slot
+    rows: int
+    count: int
+
+    def uniforms(self) -> dict[str, Any]:
+        return {"table_row": self.table.shape[1], "page_rows": self.rows, "pages": self.count}
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which blocks of ``size`` keys the queries of a block see: bits, uint32 ``[layouts, rows, words]``.
+
+    Head h has layout ``h % layouts``.
+    """
+
+    slot: Slot
+    size: int
+
+    def uniforms(self) -> dict[str, Any]:
+        layouts, rows, words = self.slot.shape
+        return {"block_size": self.size, "block_layouts": layouts, "block_rows": rows, "block_words": words}
 
 
 @dataclass(frozen=True)
@@ -218,7 +276,6 @@ class Heads:
         return {
             "kv_heads": self.kv_heads,
             "group": self.group,
-            "group_rows": self.group_rows,
             "value_channels": self.value_size,
             "value_quads": -(-self.value_size // 4),
         }
@@ -237,7 +294,8 @@ class Attention:
     """One attention: what is read, how scores become shares, what is written.
 
     Query i sees key rows from ``behind`` before its own to ``ahead`` after it. ``sink`` is an extra
-    logit a head, ``smooth`` one of zero. A row that sees nothing is zeros.
+    logit a head, ``smooth`` one of zero. A row that sees nothing is zeros. ``longest`` is the most keys of
+    an entry where the caller knows; it shapes the launch and no more.
     """
 
     heads: Heads
@@ -256,6 +314,27 @@ class Attention:
     sink: Slot | None = None
     smooth: bool = False
     scores: Scores | None = None
+    pages: Pages | None = None
+    blocks: Blocks | None = None
+    longest: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all entries together."""
+        return self.span.tokens if self.span.cumulative is not None else self.heads.batch * self.heads.rows
+
+    @property
+    def rows(self) -> int:
+        """The rows of all tokens and heads together."""
+        return self.tokens * self.heads.heads
+
+    @property
+    def reach(self) -> int:
+        """The most keys that a few neighbouring queries see."""
+        total = min(self.span.total, self.longest or self.span.total)
+        if self.ahead == UNBOUNDED or self.behind == UNBOUNDED:
+            return total
+        return min(total, self.behind + self.ahead + 1)
 
 
 @dataclass(frozen=True)
@@ -269,49 +348,129 @@ class Tiling:
     workers: int
 
     @classmethod
-    def of(cls, b: Builder, heads: Heads) -> Tiling:
+    def of(cls, b: Builder, a: Attention) -> Tiling:
+        rows = a.heads.group_rows
+        if a.span.cumulative is not None:
+            rows = -(-a.tokens // max(1, a.span.entries)) * a.heads.group
         if b.caps.device_class == "cpu":
-            tile = 1 if heads.group_rows == 1 else 4 if heads.group_rows <= 4 else 8
+            tile = 1 if rows == 1 else 4 if rows <= 4 else 8
             return cls("attention/stream_rows", 8, tile, 64, 16)
-        return cls("attention/stream_tile", 64, 8 if heads.group_rows <= 8 else 32, 64, 256)
+        return cls("attention/stream_tile", 64, 8 if rows <= 8 else 32, 64, 256)
 
 
-def attend(b: Builder, a: Attention) -> None:
+@dataclass(frozen=True)
+class Course:
+    """How one source of keys is walked: ``tiles`` of rows, whose keys ``splits`` workers share."""
+
+    tiling: Tiling
+    tiles: int
+    lines: int
+    splits: int
+
+    @classmethod
+    def of(cls, b: Builder, a: Attention) -> Course:
+        h, tiling = a.heads, Tiling.of(b, a)
+        if a.span.cumulative is not None:
+            # See packed_tile in shaders/attention/score.wgsl.
+            tiles = a.tokens * h.group // tiling.tile + a.span.entries
+            lines = h.kv_heads * tiles
+        else:
+            tiles = -(-h.group_rows // tiling.tile)
+            lines = h.batch * h.kv_heads * tiles
+        return cls(tiling, tiles, lines, max(1, min(-(-tiling.workers // lines), -(-a.reach // tiling.keys))))
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few rows to keep all workers busy."""
+        return self.lines < self.tiling.workers
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Scratch that workers leave their shares of a row in: float32 ``[rows, count, row]``, each the
+    values, the maximum and the sum. A source of keys fills those from ``first`` on."""
+
+    slot: Slot
+    first: int = 0
+
+    @property
+    def row(self) -> int:
+        return self.slot.shape[2]
+
+    def uniforms(self) -> dict[str, Any]:
+        return {"parts": self.slot.shape[1], "part_first": self.first, "part_row": self.row}
+
+
+def attend(b: Builder, a: Attention, *others: Attention) -> None:
     """Append the steps of one attention.
 
-    Whether the keys are split depends on the number of rows alone: a growing cache keeps its
-    pipelines, and the number of splits is a uniform.
+    ``others`` describe further keys of the same queries, which join the same softmax; output, sink and
+    scores are those of ``a``. Whether the keys are split depends on the number of rows alone: a growing
+    cache keeps its pipelines, and the number of splits is a uniform.
     """
     h = a.heads
-    if h.all_rows == 0 or h.value_size == 0:
+    if a.rows == 0 or h.value_size == 0:
         return
-    tiling = Tiling.of(b, h)
-    tiles = -(-h.group_rows // tiling.tile)
-    lines = h.batch * h.kv_heads * tiles
-    split = lines < tiling.workers
-    splits = max(1, min(-(-tiling.workers // lines), -(-a.span.total // tiling.keys))) if split else 1
+    courses = [Course.of(b, x) for x in (a, *others)]
+    split = bool(others) or courses[0].few
     b.path = "split keys" if split else "streaming"
-
     quads = -(-h.value_size // 4)
-    row = 4 * quads + 4
-    parts = b.scratch("parts", (h.all_rows, splits, row), dtypes.float32) if split else None
     needs_stats = a.scores is not None and a.scores.stage == "weights"
-    stats = b.scratch("stats", (h.all_rows, 2), dtypes.float32) if needs_stats else None
+    stats = b.scratch("stats", (a.rows, 2), dtypes.float32) if needs_stats else None
+    if not split:
+        if a.span.cumulative is not None:
+            b.zero(a.y.slot)  # tokens behind the last entry belong to none
+        _stream(b, a, courses[0], None, stats)
+    else:
+        count = sum(c.splits for c in courses)
+        parts = Parts(b.scratch("parts", (a.rows, count, 4 * quads + 4), dtypes.float32))
+        first = 0
+        for x, course in zip((a, *others), courses, strict=True):
+            _stream(b, x, course, replace(parts, first=first), None)
+            first += course.splits
+        flat = a.span.cumulative is not None or a.span.picks is not None
+        b.dispatch(
+            "attention/merge",
+            reads={"parts": parts.slot, "sink": a.sink, "cumulative": a.span.cumulative},
+            writes={"y": a.y.slot, "stats": stats},
+            uniforms=a.y.uniforms("y")
+            | {
+                "heads": h.heads,
+                "rows": a.tokens if flat else h.rows,
+                "all_rows": a.rows,
+                "entries": a.span.entries,
+                "value_channels": h.value_size,
+                "value_quads": quads,
+                "splits": count,
+                "part_row": parts.row,
+                "zero_sink": a.smooth,
+            },
+            threads=a.rows * quads,
+        )
+    if a.scores is not None:
+        _write_scores(b, a, a.scores, stats)
 
+
+def _stream(b: Builder, a: Attention, course: Course, parts: Parts | None, stats: Slot | None) -> None:
+    """Append the walk over the keys of ``a``, into ``parts`` or to the end."""
+    h, tiling = a.heads, course.tiling
     reads = _score_reads(a) | a.v.reads("v")
-    uniforms = _score_uniforms(a) | a.v.uniforms("v") | h.uniforms() | {"tiles": tiles}
-    constants = _score_constants(a) | {"v_nibbles": a.v.nibbles, "partial": split}
-    writes: dict[str, Slot | None] = {"parts": parts, "y": None, "stats": None}
-    if split:
-        uniforms |= {"splits": splits, "part_row": row}
+    uniforms = _score_uniforms(a) | a.v.uniforms("v") | h.uniforms() | {"tiles": course.tiles}
+    constants = _score_constants(a) | {"v_nibbles": a.v.nibbles, "partial": parts is not None}
+    writes: dict[str, Slot | None] = {"parts": None, "y": None, "stats": None}
+    groups = course.lines
+    if parts is not None:
         reads["sink"] = None
+        writes["parts"] = parts.slot
+        uniforms |= parts.uniforms() | {"splits": course.splits}
+        groups *= course.splits
     else:
         uniforms |= a.y.uniforms("y")
         writes |= {"y": a.y.slot, "stats": stats}
-    groups = lines * splits
     if b.caps.device_class == "cpu":
         # Invocations of a group take one or two quads of channels each, a chunk at a time; few sizes
         # of the accumulator make few kernels.
+        quads = -(-h.value_size // 4)
         lane_quads = 1 if quads <= 8 else 2
         chunks = -(-quads // (8 * lane_quads))
         constants |= {
@@ -334,19 +493,6 @@ def attend(b: Builder, a: Attention) -> None:
         groups=groups,
         workgroup=tiling.workgroup,
     )
-    if split:
-        b.dispatch(
-            "attention/merge",
-            reads={"parts": parts, "sink": a.sink, "cumulative": a.span.cumulative, "lengths": None},
-            writes={"y": a.y.slot, "stats": stats},
-            uniforms=h.uniforms()
-            | a.span.uniforms()
-            | a.y.uniforms("y")
-            | {"splits": splits, "part_row": row, "all_rows": h.all_rows, "zero_sink": a.smooth},
-            threads=h.all_rows * quads,
-        )
-    if a.scores is not None:
-        _write_scores(b, a, a.scores, stats)
 
 
 def _write_scores(b: Builder, a: Attention, scores: Scores, stats: Slot | None) -> None:
@@ -368,7 +514,7 @@ def _write_scores(b: Builder, a: Attention, scores: Scores, stats: Slot | None) 
             "masked": f32(-math.inf),
         },
         constants=_score_constants(a) | {"stage": scores.stage},
-        threads=h.all_rows * -(-columns // 4),
+        threads=a.rows * -(-columns // 4),
     )
 
 
@@ -380,6 +526,8 @@ def _score_reads(a: Attention) -> dict[str, Slot | None]:
         "mask": None if a.mask is None else a.mask.slot,
         "beams": None if a.beams is None else a.beams.slot,
         "sink": a.sink,
+        "table": None if a.pages is None else a.pages.table,
+        "blocks": None if a.blocks is None else a.blocks.slot,
         **a.span.reads(),
     }
 
@@ -406,6 +554,10 @@ def _score_uniforms(a: Attention) -> dict[str, Any]:
             values |= {"mask_offset": a.mask.offset, "mask_first": a.mask.first}
         else:
             values["mask_starts"] = a.mask.starts
+    if a.pages is not None:
+        values |= a.pages.uniforms()
+    if a.blocks is not None:
+        values |= a.blocks.uniforms()
     if a.beams is not None:
         _, values["beams_width"], values["beams_row"] = a.beams.slot.shape
     return values

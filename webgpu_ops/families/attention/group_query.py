@@ -419,7 +419,7 @@ class GroupQueryAttention(Operator):
                 f"a shape that broadcasts to ({full[0]}, {full[1]}, 1, {full[3]})",
             )
         batch, head, _, channel = broadcast_strides(scale.shape)
-        return Stored(rows, scale, (batch, head, 0, channel), nibbles)
+        return Stored(rows, scale, (batch, head, 0, channel), "int4" if nibbles else "")
 
     def _norms(self, b: Builder) -> tuple[Norm | None, Norm | None]:
         q, k = b.get("q_norm_weight"), b.get("k_norm_weight")

@@ -1,24 +1,19 @@
 {# Joins the parts of split-key attention: each row's parts carry values, maximum and sum. #}
 {% include "attention/sink.wgsl" %}
-#% if cumulative
-{% include "attention/span.wgsl" %}
-#% endif
-
 {% call kernel() %}
     let row = thread / u.value_quads;
     let c = thread % u.value_quads;
     if (row >= u.all_rows) { return; }
-    let m = row % u.group_rows;
-    let kv = (row / u.group_rows) % u.kv_heads;
-    let b = row / u.group_rows / u.kv_heads;
-    let i = m / u.group;
-    let h = kv * u.group + m % u.group;
+    let h = row % u.heads;
+    let token = row / u.heads;
+    let y = u.y_offset + token / u.rows * u.y_batch + h * u.y_head + token % u.rows * u.y_row + c * 4u;
+    let channels = min(4u, u.value_channels - c * 4u);
 #% if cumulative
-    let s = span_of(b);
-    if (i >= s.count) { return; }
-    let place = s.first + i;
-#% else
-    let place = i;
+    // Tokens behind the last entry belong to none and were left out.
+    if (i32(token) >= load_cumulative(u.entries)) {
+        store4_y(y, vec4<f32>(0.0), channels);
+        return;
+    }
 #% endif
 
     let start = empty_row(h);
@@ -35,8 +30,7 @@
         sum += part * share;
         acc += load4_parts(at + p * u.part_row + c * 4u) * share;
     }
-    let y = u.y_offset + b * u.y_batch + h * u.y_head + place * u.y_row + c * 4u;
-    store4_y(y, finished(acc, sum), min(4u, u.value_channels - c * 4u));
+    store4_y(y, finished(acc, sum), channels);
 #% if stats
     if (c == 0u) {
         store_stats(row * 2u, top);

@@ -1,6 +1,12 @@
 {# New queries, keys or values on their way to memory: RMS norm, rotation, quantization.
    `lanes` invocations share a head's row; each stores whole quads of the target. #}
 {% include "attention/span.wgsl" %}
+#% if table
+{% include "attention/page.wgsl" %}
+#% endif
+#% if nibbles == "float4e2m1"
+{% include "lib/float4.wgsl" %}
+#% endif
 
 {% from "attention/rows.wgsl" import channel_of %}
 {% set step = 8 if nibbles else 4 %}
@@ -39,14 +45,15 @@ fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
     if (c >= u.channels) { return 0.0; }
     let x = normed(at, h, c, inverse);
 #% if rotary
-    if (c >= 2u * u.pairs) { return x; }
+    if (c < u.turned || c >= u.turned + 2u * u.pairs) { return x; }
+    let n = c - u.turned;
 #% if interleaved
-    let pair = c / 2u;
-    let first = c % 2u == 0u;
-    let other = c ^ 1u;
+    let pair = n / 2u;
+    let first = n % 2u == 0u;
+    let other = u.turned + (n ^ 1u);
 #% else
-    let pair = c % u.pairs;
-    let first = c < u.pairs;
+    let pair = n % u.pairs;
+    let first = n < u.pairs;
     let other = select(c - u.pairs, c + u.pairs, first);
 #% endif
     let t = turn(position, pair);
@@ -84,22 +91,36 @@ fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
 #% endif
     if (line >= lines) { return; }
 
+#% if cumulative
+    let entry = entry_of(i);
+    let s = span_of(entry);
+    if (i < s.first || i - s.first >= s.count || s.total == 0) { return; }
+    let token = i - s.first;
+#% else
     let s = span_of(b);
-    let first = u32(select(0, s.past, u.append == 1u));
-    if (first + i >= u.y_rows) { return; }
+    let token = i;
+#% endif
+#% if slots
+    let row = u32(load_slots(i));
+#% elif table
+    let row = page_row(entry, u32(s.past) + token);
+#% else
+    let row = u32(select(0, s.past, u.append == 1u)) + i;
+#% endif
+    if (row >= u.y_rows) { return; }
     var position = 0;
 #% if rotary
 #% if ids
     // The low word of an int64: the table's rows bound it.
     position = load_ids(2u * (b * u.ids_batch + i * u.ids_row)) + i32(i * u.ids_step);
 #% else
-    position = s.column + s.past + u.shift + i32(i);
+    position = s.column + s.past + u.shift + i32(token);
 #% endif
 #% endif
-    let target_row = u.y_offset + b * u.y_batch + h * u.y_head + (first + i) * u.y_row;
+    let target_row = u.y_offset + b * u.y_batch + h * u.y_head + row * u.y_row;
     for (var c = worker * {{ step }}u; c < u.channels; c += {{ lanes * step }}u) {
 #% if scale
-        let sc = b * u.scale_batch + h * u.scale_head + (first + i) * u.scale_row;
+        let sc = b * u.scale_batch + h * u.scale_head + row * u.scale_row;
 #% endif
 #% for t in range(step)
         let x{{ t }} = channel(at, h, c + {{ t }}u, inverse, position);
@@ -114,7 +135,7 @@ fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
 #% endif
 #% if nibbles
 #% for t in range(8)
-        let n{{ t }} = u32(clamp(round(z{{ t }}), -8.0, 7.0) + 8.0);
+        let n{{ t }} = {{ "u32(clamp(round(z%d), -8.0, 7.0) + 8.0)" % t if nibbles == "int4" else "encode_float4e2m1(z%d)" % t }};
 #% endfor
         let y = vec4<u32>(n0 | (n1 << 4u), n2 | (n3 << 4u), n4 | (n5 << 4u), n6 | (n7 << 4u));
         store4_y(target_row + c / 2u, y, min(4u, (u.channels - c + 1u) / 2u));

@@ -1,12 +1,27 @@
 {# What a score is and what softmax makes of it; every attention kernel includes this. #}
 {% from "attention/rows.wgsl" import reader %}
 {% include "attention/span.wgsl" %}
+{% include "attention/seen.wgsl" %}
+#% if table
+{% include "attention/page.wgsl" %}
+#% endif
+#% if blocks
+{% include "attention/blocks.wgsl" %}
+#% endif
+#% if "float4e2m1" in (k_nibbles, v_nibbles | default(""))
+{% include "lib/float4.wgsl" %}
+#% endif
 
-{{ reader("q", q, none, false, ragged, "channels") }}
-{{ reader("k", k, k_scale, k_nibbles, ragged, "channels", k_pack) }}
+{{ reader("q", q, none, "", ragged, "channels") }}
+{{ reader("k", k, k_scale, k_nibbles, ragged, "channels", k_pack, table or picks) }}
 
 // Batch entry and row in the memory of keys and values that hold row j of entry b.
 fn place(s: Span, b: u32, j: u32) -> vec2<u32> {
+#% if picks
+    return vec2<u32>(b / u.picks_share, load_picks(b * u.picks_row + 1u + j));
+#% elif table
+    return vec2<u32>(0u, page_row(b, j));
+#% else
 #% if beams
     // A past token of a beam was written by the beam that it continues.
     if (i32(j) < s.past) {
@@ -15,6 +30,31 @@ fn place(s: Span, b: u32, j: u32) -> vec2<u32> {
     }
 #% endif
     return vec2<u32>(b, s.first + j);
+#% endif
+}
+
+#% if cumulative
+// The entry, and the tile among its rows, that tile n is. The packed entries share one numbering: entry b
+// starts at tile cumulative[b] * group / rows + b, which leaves room for a last, ragged tile.
+fn packed_tile(n: u32, rows: u32) -> vec2<u32> {
+    var b = 0u;
+    var end = u.span_entries;
+    while (end - b > 1u) {
+        let middle = (b + end) / 2u;
+        if (first_tile(middle, rows) <= n) { b = middle; } else { end = middle; }
+    }
+    return vec2<u32>(b, n - min(n, first_tile(b, rows)));
+}
+
+fn first_tile(b: u32, rows: u32) -> u32 {
+    return u32(clamp(load_cumulative(b), 0, i32(u.span_tokens))) * u.group / rows + b;
+}
+#% endif
+
+// The number of query i of head h among the rows of the whole call: tokens first.
+fn row_of(s: Span, b: u32, h: u32, i: u32) -> u32 {
+    let token = {{ "s.first" if cumulative or picks else "b * u.span_rows" }} + i;
+    return token * u.kv_heads * u.group + h;
 }
 
 // A key that a query must not see. Visible scores stay above it, however negative they are, so a row
@@ -24,11 +64,6 @@ const FLOOR: f32 = -3.3e38;
 
 fn is_minus_infinity(x: f32) -> bool { return bitcast<u32>(x) == 0xff800000u; }
 
-// The rows [x, y) that query i sees.
-fn seen(s: Span, i: i32) -> vec2<i32> {
-    return vec2<i32>(max(0, s.query + i - u.behind), min(s.end, s.query + i + u.ahead + 1));
-}
-
 fn soften(x: f32) -> f32 {
     if (u.softcap == 0.0) { return x; }
     return u.softcap * tanh_f32(x / u.softcap);
@@ -37,6 +72,12 @@ fn soften(x: f32) -> f32 {
 // A scaled and softcapped score with bias and mask; HIDDEN outside `see` or where they say -inf.
 fn logit(score: f32, s: Span, see: vec2<i32>, b: u32, h: u32, i: u32, j: i32) -> f32 {
     if (j < see.x || j >= see.y) { return HIDDEN; }
+#% if table or picks
+    if (place(s, b, u32(j)).y == NOWHERE) { return HIDDEN; }
+#% endif
+#% if blocks
+    if (!sees_block(h % u.block_layouts, u32(s.query + i32(i)) / u.block_size, u32(j) / u.block_size)) { return HIDDEN; }
+#% endif
     var x = score;
     let column = u32(j + s.column);
 #% if bias

@@ -14,7 +14,7 @@
     let s = span_of(b);
     let see = seen(s, i32(i));
 #% if stage == "weights"
-    let row = ((b * u.kv_heads + kv) * u.rows + i) * u.group + h % u.group;
+    let row = row_of(s, b, h, i);
     let top = load_stats(row * 2u);
     let sum = load_stats(row * 2u + 1u);
 #% endif

@@ -5,7 +5,7 @@
 {% from "attention/rows.wgsl" import reader %}
 {% include "attention/score.wgsl" %}
 
-{{ reader("v", v, v_scale, v_nibbles, false, "value_channels") }}
+{{ reader("v", v, v_scale, v_nibbles, false, "value_channels", 0, table or picks) }}
 {% set keys = 4 %}
 const BLOCK: i32 = {{ 8 * keys }};
 const PITCH: u32 = {{ 8 * keys + 1 }}u;
@@ -18,12 +18,21 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 {% call kernel() %}
     if (group >= u.groups) { return; }
     var n = group;
-    let tile = n % u.tiles; n /= u.tiles;
+#% if cumulative
+    let found = packed_tile(n % u.tiles, ROWS);
+    let b = found.x;
+    let tile = found.y;
+#% else
+    let tile = n % u.tiles;
+#% endif
+    n /= u.tiles;
 #% if partial
     let part = n % u.splits; n /= u.splits;
 #% endif
     let kv = n % u.kv_heads;
+#% if not cumulative
     let b = n / u.kv_heads;
+#% endif
     let s = span_of(b);
     let rows = s.count * u.group;
     if (tile * ROWS >= rows) { return; }
@@ -51,6 +60,9 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
     var acc: array<vec4<f32>, {{ value_chunks * lane_quads * tile_rows }}>;
 
     for (var j = first; j < end; j += BLOCK) {
+#% if blocks
+        if (!sees_any(s, kv, m0 / u.group, m{{ tile_rows - 1 }} / u.group, j, min(j + BLOCK, end))) { continue; }
+#% endif
         let count = u32(min(BLOCK, end - j));
         var x: array<f32, {{ tile_rows * keys }}>;
 #% for t in range(keys)
@@ -137,7 +149,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% if partial
     let width = u.part_row;
     if (lane < live) {
-        let row = (((b * u.kv_heads + kv) * u.group_rows + m) * u.splits + part) * width;
+        let row = (row_of(s, b, h, i) * u.parts + u.part_first + part) * width;
         store4_parts(row + u.value_quads * 4u, vec4<f32>(top, sum, 0.0, 0.0), 4u);
     }
 #% else
@@ -145,7 +157,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
     workgroupBarrier();
 #% if stats
     if (lane < live) {
-        let row = (b * u.kv_heads + kv) * u.group_rows + m;
+        let row = row_of(s, b, h, i);
         store_stats(row * 2u, top);
         store_stats(row * 2u + 1u, sum);
     }
@@ -154,7 +166,8 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
     for (var r = 0u; r < live; r++) {
         let m = tile * ROWS + r;
 #% if partial
-        let at = (((b * u.kv_heads + kv) * u.group_rows + m) * u.splits + part) * width;
+        let line = row_of(s, b, kv * u.group + m % u.group, m / u.group);
+        let at = (line * u.parts + u.part_first + part) * width;
 #% else
         let at = u.y_offset + b * u.y_batch + (kv * u.group + m % u.group) * u.y_head + (s.first + m / u.group) * u.y_row;
 #% endif

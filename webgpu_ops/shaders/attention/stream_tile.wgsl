@@ -4,7 +4,7 @@
 {% from "attention/rows.wgsl" import reader %}
 {% include "attention/score.wgsl" %}
 
-{{ reader("v", v, v_scale, v_nibbles, false, "value_channels") }}
+{{ reader("v", v, v_scale, v_nibbles, false, "value_channels", 0, table or picks) }}
 const BLOCK: i32 = 32;
 const TILE: u32 = {{ 8 * per }}u;
 const PITCH: u32 = 9u;  // quads a staged row: one of padding keeps rows in different banks
@@ -20,9 +20,18 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
 #% if partial
     let part = n % u.splits; n /= u.splits;
 #% endif
-    let tile = n % u.tiles; n /= u.tiles;
+#% if cumulative
+    let found = packed_tile(n % u.tiles, TILE);
+    let b = found.x;
+    let tile = found.y;
+#% else
+    let tile = n % u.tiles;
+#% endif
+    n /= u.tiles;
     let kv = n % u.kv_heads;
+#% if not cumulative
     let b = n / u.kv_heads;
+#% endif
     let s = span_of(b);
     let across = lane % 8u;
     let down = lane / 8u;
@@ -53,6 +62,10 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
 #% endif
 
     for (var j = first; j < end; j += BLOCK) {
+#% if blocks
+        let last = min(m_first + TILE - 1u, m_last) / u.group;
+        if (!sees_any(s, kv, m_first / u.group, last, j, min(j + BLOCK, end))) { continue; }
+#% endif
 #% for r in range(per)
         var x{{ r }} = vec4<f32>(0.0);
 #% endfor
@@ -157,9 +170,9 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
         var sum = start.y * exp(start.x - top{{ r }});
 #% endif
         for (var n = 0u; n < 8u; n++) { sum += shares[(down * {{ per }}u + {{ r }}u) * 33u + n]; }
-        let row = (b * u.kv_heads + kv) * u.group_rows + m{{ r }};
+        let row = row_of(s, b, h{{ r }}, i{{ r }});
 #% if partial
-        let at = (row * u.splits + part) * u.part_row;
+        let at = (row * u.parts + u.part_first + part) * u.part_row;
 #% else
         let at = u.y_offset + b * u.y_batch + h{{ r }} * u.y_head + (s.first + i{{ r }}) * u.y_row;
 #% endif
