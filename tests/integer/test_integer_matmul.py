@@ -81,6 +81,25 @@ def test_layouts(any_device: Device, trans: tuple[int, int]) -> None:
             np.testing.assert_array_equal(y.numpy(), want.astype(np.float32))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_sizes_up_to_600(any_device: Device, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for m in (1, 5):
+        k, n = (int(rng.integers(1, 601)) for _ in range(2))
+        a, b = (rng.integers(0, 256, shape, np.uint8) for shape in ((m, k), (k, n)))
+        b = b.view(np.int8) if seed % 2 else b
+        a_zero, b_zero = np.uint8(rng.integers(256)), ends(rng, (n,), b.dtype)
+        (y,) = run("MatMulInteger", [a, b, a_zero, b_zero], domain="", device=any_device)
+        np.testing.assert_array_equal(y.numpy(), product(a, b, a_zero, b_zero))
+
+
+def test_an_inner_size_of_zero(device: Device) -> None:
+    a, b, one = np.zeros((2, 0), np.uint8), np.zeros((0, 3), np.int8), np.float32(1)
+    bias = np.array([1, 2, 3], np.float32)
+    (y,) = run("MatMulIntegerToFloat", [a, b, one, one, np.uint8(9), np.int8(9), bias], device=device)
+    np.testing.assert_array_equal(y.numpy(), [bias, bias])
+
+
 def test_views_of_the_batch(any_device: Device) -> None:
     rng = np.random.default_rng(1)
     a, b = ends(rng, (2, 1, 3, 6), np.uint8), ends(rng, (4, 6, 5), np.int8)
