@@ -53,7 +53,7 @@ def onnx_attention(rng: Rng) -> Sample:
     size = int(rng.integers(1, 17)) if wide else _head_size(rng)
     value_size = size if _chance(rng, 0.6) else int(rng.integers(1, 17)) if wide else _head_size(rng)
     batch = int(rng.integers(1, 4))
-    most = 12 if wide else max(4, min(500, int((WORK / (batch * heads * size)) ** 0.5)))
+    most = 12 if wide else max(4, min(700, int((WORK / (batch * heads * size)) ** 0.5)))
     rows, new = _length(rng, most), _length(rng, most)
     opset = int(rng.choice([23, 24, 25]))
     attributes: dict[str, Any] = _scale(rng)
@@ -80,8 +80,9 @@ def onnx_attention(rng: Rng) -> Sample:
 
     if _chance(rng, 0.5):
         columns = total
+        valid = inputs.get("nonpad_kv_seqlen")
         if opset > 23 and total > 2 and _chance(rng, 0.4):
-            columns = int(rng.integers(2, total))
+            columns = max(2, int(rng.integers(1 if valid is None else valid.max(), total)))
         full = (batch, heads, rows, columns)[int(rng.integers(0, 4)) :]
         shape = tuple(
             1 if _chance(rng, 0.3) and (d < len(full) - 1 or opset == 23) else n for d, n in enumerate(full)
@@ -116,7 +117,7 @@ def multi_head_attention(rng: Rng) -> Sample:
     value_size = _head_size(rng) if form in ("separate", "ready") and _chance(rng, 0.4) else size
     past = str(rng.choice(["none", "none", "concat", "share", "beams"]))
     batch = int(rng.integers(1, 3)) * (width if past == "beams" else 1)
-    most = max(4, min(500, int((WORK / (batch * heads * max(size, value_size))) ** 0.5)))
+    most = max(4, min(700, int((WORK / (batch * heads * max(size, value_size))) ** 0.5)))
     rows = _length(rng, most)
     new = rows if form == "packed_qkv" or _chance(rng, 0.5) else _length(rng, most)
     attributes: dict[str, Any] = {"num_heads": heads, "unidirectional": int(_chance(rng, 0.4)), **_scale(rng)}
@@ -327,7 +328,7 @@ def q_attention(rng: Rng) -> Sample:
         "weight": w,
         "bias": _normal(rng, (width,), t),
         "input_scale": np.array(1 / 127, t),
-        "weight_scale": weight_scale.astype(np.float32).astype(t),
+        "weight_scale": np.asarray(weight_scale, np.float32).astype(t),
     }
     middles = {np.int8: 0, np.uint8: 128}
     if x_type == np.uint8 or _chance(rng, 0.7):
