@@ -151,6 +151,7 @@ def sparse_attention_indexer(
     scale: float | None = None,
     head_weight_scale: float | None = None,
 ) -> tuple[Array, Array, Array | None]:
+    """Selection [B, S, width], present_key and (csa) present_proj_buffer [2, B, L, 2 * D]."""
     batch, length, _ = query.shape
     size, ratio = query_norm_weight.size, compress_ratio
     if key is None:
@@ -262,6 +263,10 @@ def packed_sparse_attention_indexer(
     max_output_entries: int = 0,
     indexshare_state_policy: str = "default",
 ) -> tuple[Any, ...]:
+    """All nine outputs. Pending rows behind the length keep what the past had there.
+
+    Of several requests that claim a row the last one selects for it; the text leaves that open.
+    """
     size, ratio, cu = query_norm_weight.size, compress_ratio, cumulative_sequence_lengths
     if key is None:
         query, key = query[:, :-size], query[:, -size:]
@@ -355,6 +360,7 @@ def packed_sparse_attention_indexer_merge(
     policy_mode: str,
     max_output_entries: int,
 ) -> tuple[Array, Array, Array]:
+    """Selection [N, width], counts [N] and status [N]."""
     rows, columns = base_indices.shape
     queries = base_row_indices.size
     selected = np.full((queries, max_output_entries), -1, np.int32)
