@@ -42,6 +42,8 @@ class Line:
 
     def decode(self, rows: np.ndarray) -> np.ndarray:
         """Stored rows ``[n, heads, width]`` as numbers ``[n, heads, channels]``."""
+        if not len(rows):
+            return np.zeros((0, self.rows.shape[1], self.channels))
         if self.scale is None:
             return rows.astype(np.float64)
         if self.logical != "float4e2m1":

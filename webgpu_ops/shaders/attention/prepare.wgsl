@@ -127,10 +127,11 @@ fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
 #% endfor
 #% if scale
 #% for t in range(step)
-        // A second step of division, so that ties round as in exact arithmetic.
+        // A second step of division, so that ties round as in exact arithmetic; -0 and infinities stay.
         let s{{ t }} = load_scale(sc + min(c + {{ t }}u, u.channels - 1u) * u.scale_channel);
         let r{{ t }} = x{{ t }} / s{{ t }};
-        let z{{ t }} = r{{ t }} + fma(-r{{ t }}, s{{ t }}, x{{ t }}) / s{{ t }};
+        let e{{ t }} = fma(-r{{ t }}, s{{ t }}, x{{ t }});
+        let z{{ t }} = select(r{{ t }}, r{{ t }} + e{{ t }} / s{{ t }}, abs(e{{ t }}) > 0.0);
 #% endfor
 #% endif
 #% if nibbles
@@ -143,8 +144,7 @@ fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
         let y = vec4<i32>(clamp(round(vec4<f32>(z0, z1, z2, z3)), vec4<f32>(-128.0), vec4<f32>(127.0)));
         store4_y(target_row + c, y, min(4u, u.channels - c));
 #% elif scale
-        let y = clamp(vec4<f32>(z0, z1, z2, z3), vec4<f32>(-448.0), vec4<f32>(448.0));
-        store4_y(target_row + c, y, min(4u, u.channels - c));
+        store4_y(target_row + c, vec4<f32>(z0, z1, z2, z3), min(4u, u.channels - c));
 #% else
         store4_y(target_row + {{ channel_of("y", "c", y_pack) }}, vec4<f32>(x0, x1, x2, x3), min(4u, u.channels - c));
 #% endif
