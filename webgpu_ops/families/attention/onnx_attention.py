@@ -184,6 +184,7 @@ class OnnxAttention(Operator):
         b.check(m > 0, "K", f"has shape {k.shape}", "at least one head")
         b.check(n % m == 0, "Q", f"has {n} heads", f"a multiple of the {m} heads of K")
         b.check(size > 0, "Q", f"has shape {q.shape}", "at least one channel a head")
+        b.check(value_size > 0, "V", f"has shape {v.shape}", "at least one channel a head")
         return Call(Heads(batch, n, m, rows, size, value_size), new, *at)
 
     def _past(self, b: Builder, call: Call) -> tuple[tuple[Slot, Slot] | None, int]:

@@ -66,9 +66,6 @@ class QAttention(Operator):
         present = None
         if past is not None or b.wants("present"):
             present = b.output("present", (2, batch, n, total, size), bias.dtype)
-        if not y.size:
-            return
-
         qkv = b.scratch("qkv", (batch, rows, width), dtypes.float32)
         integer_matmul(
             b,

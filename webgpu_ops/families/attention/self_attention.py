@@ -166,9 +166,6 @@ class Attention(Operator):
                 "equal sizes because one tensor holds both",
             )
             present = b.output("present", (2, batch, self.num_heads, room, size), x.dtype)
-        if not y.size:
-            return
-
         qkv = b.scratch("qkv", (batch, rows, w.shape[1]), dtypes.float32)
         matmul(b, x, w, qkv, bias=b.get("bias"))
         attend_projected(
