@@ -27,6 +27,7 @@ from onnx import numpy_helper
 from . import backend
 from .compare import EXACT, TOLERANCES, Comparison, Tolerance, compare
 from .errors import ModelError, UnsupportedError, WebGpuOpsError
+from .schema.signatures import python_name
 
 if TYPE_CHECKING:
     from .core.device import Device
@@ -260,8 +261,9 @@ def check_sample(op: str, sample: Sample, device: Device | None = None) -> Outco
     declared = schema.find(op, sample.domain, sample.opset)
     wanted = sample.outputs or declared.required_outputs
     inputs = {name: value for name, value in sample.inputs.items() if value is not None}
+    arguments = {python_name(name): value for name, value in inputs.items()}
     expected = dict(
-        zip((p.name for p in declared.outputs), function(**inputs, **sample.attributes), strict=False)
+        zip((p.name for p in declared.outputs), function(**arguments, **sample.attributes), strict=False)
     )
     # An output that updates an input in place is bound to that input's allocation.
     shared = {name: Tensor.from_numpy(inputs[name], device) for name in set(sample.aliases.values())}

@@ -18,8 +18,8 @@ _FUNCTIONS: dict[tuple[str, str], Function] = {}
 def reference(*names: str, domain: str = "com.microsoft") -> Callable[[F], F]:
     """Register a function as the reference of the operators ``names``.
 
-    It takes inputs by schema name (None = not given) and attributes as keywords, and returns a
-    tuple of all outputs in schema order.
+    It takes inputs by schema name (None = not given; ``global_`` for what is a Python keyword) and
+    attributes as keywords, and returns a tuple of all outputs in schema order.
     """
 
     def add(function: F) -> F:
