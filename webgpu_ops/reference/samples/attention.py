@@ -252,10 +252,14 @@ def attention(rng: np.random.Generator) -> Sample:
             attributes["rotary_embedding_dim"] = int(rng.choice(dims))
     if _chance(rng, 0.6):
         inputs["mask_index"] = _mask(rng, batch, rows, had, total)
-        if _chance(rng, 0.3):
-            attributes["mask_filter_value"] = float(rng.uniform(-20, -1))
     if _chance(rng, 0.3):
         inputs["attention_bias"] = _bias(rng, (batch, heads, rows, total), dtype)
+    if "mask_index" in inputs:
+        # Where a row may see nothing but masked keys, -10000 would leave float32 no digits of the scores.
+        mask = inputs["mask_index"]
+        ends = mask.ndim == 1 and mask.size != 2 * batch and "attention_bias" not in inputs
+        if not ends or _chance(rng, 0.3):
+            attributes["mask_filter_value"] = float(rng.uniform(-20, -1))
     if _chance(rng, 0.3):
         attributes["scale"] = float(rng.uniform(0.02, 0.5))
     return Sample(inputs, attributes, tuple(outputs), unspecified=unspecified, aliases=aliases)
