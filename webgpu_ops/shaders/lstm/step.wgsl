@@ -5,7 +5,7 @@
 
   rows, parts, units   of a workgroup; `parts` lanes share the inner sum of four columns
   functions   expressions of x, alpha and beta, and which roles each has: 3 * direction + 0 (f), 1 (g), 2 (h)
-  clips, input_forget, reverse   "reverse": from which direction on sequences run backwards
+  clips, input_forget   what the attributes say
   quantized   r holds words of four int8 along the inner dimension; the state is quantized too
   attention   the state is h and behind it the attention of the step before
 #}
@@ -24,6 +24,11 @@ const QUADS = UNITS / 4u;
 var<workgroup> partial: array<total, ROWS * PARTS * 4u * UNITS>;
 
 {% include "lstm/rows.wgsl" %}
+
+fn state_at(dir: u32, row: u32) -> u32 {
+    return dir * u.state_dir + row * u.state_row;
+}
+
 #% if quantized
 {% if loops %}{% include "lstm/codes.wgsl" %}{% endif %}
 
@@ -199,7 +204,8 @@ fn advance(dir: u32, s: u32, row: u32, end_row: u32, first: u32, lane: u32) {
             continue;
         }
         let t = select(s, length - 1u - s, dir >= u.reverse);
-        let x = t * u.x_step + (row + r) * u.x_row + dir * u.x_dir + unit;
+        let place = select(t, s, u.in_order != 0u) - u.x_begin;
+        let x = place * u.x_step + (row + r) * u.x_row + (dir - u.first_direction) * u.x_dir + unit;
         var result: quad;
         for (var k = 0u; k < n; k++) {
             let before = load_c(cell + k);
@@ -242,8 +248,8 @@ fn advance(dir: u32, s: u32, row: u32, end_row: u32, first: u32, lane: u32) {
 {% call kernel() %}
     let unit_block = group % u.unit_blocks;
     let row_block = group / u.unit_blocks % u.row_blocks;
-    let dir = group / (u.unit_blocks * u.row_blocks);
-    if (dir >= u.directions) { return; }
+    if (group >= u.directions * u.row_blocks * u.unit_blocks) { return; }
+    let dir = u.first_direction + group / (u.unit_blocks * u.row_blocks);
     let first_row = row_block * u.span;
     let end_row = min(first_row + u.span, u.batch);
     for (var s = u.begin; s < u.end; s++) {

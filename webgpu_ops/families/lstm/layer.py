@@ -1,4 +1,4 @@
-"""LSTM layers: ONNX's LSTM, AttnLSTM and DynamicQuantizeLSTM.
+"""What LSTM layers share: attributes and checks, the shares of a step, and the run through the steps.
 
 The inputs' part of all gates of all steps is one matrix product. What is left of a step, the product
 of the state and the cell, is one kernel (lstm/step.wgsl) for all directions and rows. Where a
@@ -8,22 +8,17 @@ dispatch; wider layers share each step among many workgroups and take a dispatch
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core import dtypes
-from ..core.dtypes import DType
-from ..core.plan import Builder, Constant, Slot, uniform_of
-from ..errors import SchemaError
-from .elementwise import elementwise
-from .integer_matmul import integer_matmul
-from .layout import View, contiguous
-from .matmul import computing_type, matmul, transposed
-from .registry import Operator, register
-from .standard.movement import move
-from .standard.quantize import dynamically_quantized
+from ...core.dtypes import DType
+from ...core.plan import Builder, Constant, Slot, uniform_of
+from ...errors import SchemaError
+from ..elementwise import elementwise
+from ..layout import View, contiguous
+from ..registry import Operator
+from ..standard.movement import move
 
 
 @dataclass(frozen=True)
@@ -79,6 +74,27 @@ class Sizes:
         """A view [direction, row, unit] of a state."""
         view = View.of(tensor)
         return view.permute((1, 0, 2)) if self.batch_first else view
+
+
+# Appends the products of X's rows [row, input] with the weights of some directions: (rows, the first
+# direction, how many, the result [row, direction, 4 * hidden] in the computing type).
+Project = Callable[[View, int, int, Slot], None]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps ``begin`` to ``end`` of ``count`` directions from ``first`` on.
+
+    ``projected`` [step, row, direction, 4 * hidden] is the inputs' part of the gates, of the steps of
+    X, or ``in_order`` of those from ``begin`` on in the order in which each row runs through them.
+    """
+
+    first: int
+    count: int
+    begin: int
+    end: int
+    projected: View
+    in_order: bool
 
 
 @dataclass(frozen=True)
@@ -201,6 +217,11 @@ class Recurrent(Operator):
     def directions(self) -> int:
         return 2 if self.direction == "bidirectional" else 1
 
+    @property
+    def first_reverse(self) -> int:
+        """From which direction on sequences run backwards."""
+        return 0 if self.direction == "reverse" else 1
+
     def functions(self) -> tuple[list[str], list[float], list[float]]:
         """Expressions of f, g, h for each direction, and the alpha and beta of each."""
         names = self.activations or ["sigmoid", "tanh", "tanh"] * self.directions
@@ -245,23 +266,69 @@ class Recurrent(Operator):
             low, high = int(lengths.min()), int(lengths.max())
             b.check(low >= 0 and high <= most, name, f"holds {low}..{high}", f"lengths in [0, {most}]")
 
+    def pieces(self, b: Builder, sizes: Sizes, x: Slot, compute: DType, project: Project) -> Iterator[Piece]:
+        """Append the products of ``x``, and yield what is ready to run: all, if a binding can hold it."""
+        steps, batch, dirs, width = sizes.steps, sizes.batch, sizes.directions, 4 * sizes.hidden
+        a_step = batch * width * compute.itemsize
+        if steps * dirs * a_step <= b.caps.max_binding_bytes:
+            products = b.scratch("projected", (steps * batch, dirs, width), compute)
+            project(View.of(x.reshape(steps * batch, sizes.inputs)), 0, dirs, products)
+            view = sizes.by_row(products.reshape(*x.shape[:2], dirs, width))
+            yield Piece(0, dirs, 0, steps, view, in_order=False)
+            return
+        at_once = max(1, b.caps.max_binding_bytes // a_step)
+        products = b.scratch("projected", (at_once, batch, 1, width), compute)
+        ordered = [self._ordered(b, sizes, x, d) for d in range(dirs)]
+        for begin in range(0, steps, at_once):
+            count = min(at_once, steps - begin)
+            part = products.rows(0, count)
+            for d, rows in enumerate(ordered):
+                wanted = View.of(rows.reshape(steps * batch, sizes.inputs)).slice(
+                    0, begin * batch, count * batch
+                )
+                project(wanted, d, 1, part.reshape(count * batch, 1, width))
+                yield Piece(d, 1, begin, begin + count, View.of(part), in_order=True)
+
+    def _ordered(self, b: Builder, sizes: Sizes, x: Slot, direction: int) -> Slot:
+        """X [step, row, input] in the order in which each row of a direction runs through its steps."""
+        backward = direction >= self.first_reverse
+        if not backward and not sizes.batch_first:
+            return x
+        target = b.scratch("X in order", (sizes.steps, sizes.batch, sizes.inputs), x.dtype)
+        strides = sizes.by_row(x).strides
+        b.dispatch(
+            "lstm/order",
+            reads={"x": x.as_bits(), "lengths": b.get("sequence_lens")},
+            writes={"y": target.as_bits()},
+            uniforms={
+                "size": target.size,
+                "steps": sizes.steps,
+                "batch": sizes.batch,
+                "width": sizes.inputs,
+                "x_step": strides[0],
+                "x_row": strides[1],
+            },
+            constants={"backward": backward},
+            threads=-(-target.size // 4),
+        )
+        return target
+
     def unroll(
         self,
         b: Builder,
         sizes: Sizes,
-        projected: View,
+        pieces: Iterator[Piece],
         weights: Slot,
+        compute: DType,
         *,
         quantized: Quantized | None = None,
         attention: Attention | None = None,
     ) -> None:
-        """Declare Y, Y_h and Y_c and append the steps.
+        """Declare Y, Y_h and Y_c and append the steps of ``pieces``.
 
-        ``projected`` is [step, row, direction, 4 * hidden] in the computing type; ``weights`` are
-        packed as lstm/step.wgsl says.
+        ``weights`` are packed as lstm/step.wgsl says.
         """
         x = b.need("X")
-        compute = projected.slot.dtype
         dirs, batch, hidden = sizes.directions, sizes.batch, sizes.hidden
         if sizes.batch_first:
             y_shape, state_shape = (batch, sizes.steps, dirs, hidden), (batch, dirs, hidden)
@@ -303,7 +370,6 @@ class Recurrent(Operator):
             "steps": sizes.steps,
             "batch": batch,
             "hidden": hidden,
-            "directions": dirs,
             "state_dir": h_view.strides[0],
             "state_row": h_view.strides[1],
         }
@@ -314,13 +380,10 @@ class Recurrent(Operator):
             "padded": sizes.padded,
             "cell_dir": cells[0],
             "cell_row": cells[1],
-            "x_step": projected.strides[0],
-            "x_row": projected.strides[1],
-            "x_dir": projected.strides[2],
             "y_step": y_steps[0],
             "y_dir": y_steps[1],
             "y_row": y_steps[2],
-            "reverse": 0 if self.direction == "reverse" else 1,
+            "reverse": self.first_reverse,
             "span": tiling.span,
             "row_blocks": row_blocks,
             "unit_blocks": unit_blocks,
@@ -341,7 +404,6 @@ class Recurrent(Operator):
             "attention": attention is not None,
         }
         reads: dict[str, Slot | None] = {
-            "projected": projected.slot,
             "r": weights,
             "bias": b.get("B"),
             "peephole": b.get("P"),
@@ -358,27 +420,35 @@ class Recurrent(Operator):
             writes["work"] = attention.work
             uniforms |= attention.uniforms
         shared_lanes = 64 if b.caps.device_class == "cpu" else 256
-        for begin in range(0, sizes.steps, tiling.at_once):
-            end = min(begin + tiling.at_once, sizes.steps)
-            before, after = (
-                (h, h) if tiling.loops else (other, h) if (sizes.steps - begin) % 2 else (h, other)
-            )
+        runs = (
+            (piece, begin, min(begin + tiling.at_once, piece.end))
+            for piece in pieces
+            for begin in range(piece.begin, piece.end, tiling.at_once)
+        )
+        for piece, begin, end in runs:
+            before, after = h, h
+            if not tiling.loops:
+                before, after = (other, h) if (sizes.steps - begin) % 2 else (h, other)
+            own = {"directions": piece.count, "first_direction": piece.first}
             if quantized is not None and not tiling.loops:
                 b.dispatch(
                     "lstm/quantize",
                     reads={"h_in": before, "lengths": lengths},
                     writes={"codes": quantized.codes},
-                    uniforms=shared | quantizing | {"begin": begin},
-                    groups=dirs,
+                    uniforms=shared | own | quantizing | {"begin": begin},
+                    groups=piece.count,
                     workgroup=shared_lanes,
                 )
+            steps = piece.projected.strides
+            places = {"x_step": steps[0], "x_row": steps[1], "x_dir": steps[2]}
+            places |= {"x_begin": piece.begin if piece.in_order else 0, "in_order": piece.in_order}
             b.dispatch(
                 "lstm/step",
-                reads=reads | {"h_in": before},
+                reads=reads | {"projected": piece.projected.slot, "h_in": before},
                 writes=writes | {"h": after},
-                uniforms=uniforms | {"begin": begin, "end": end},
+                uniforms=uniforms | own | places | {"begin": begin, "end": end},
                 constants=constants,
-                groups=dirs * row_blocks * unit_blocks,
+                groups=piece.count * row_blocks * unit_blocks,
                 workgroup=tiling.workgroup,
             )
             if attention is not None and not tiling.loops:
@@ -386,9 +456,9 @@ class Recurrent(Operator):
                     "lstm/attention",
                     reads=dict(attention.slots) | {"lengths": lengths},
                     writes={"h": after, "work": attention.work},
-                    uniforms=shared | dict(attention.uniforms),
+                    uniforms=shared | own | dict(attention.uniforms),
                     constants={"compute": compute},
-                    groups=dirs * batch,
+                    groups=piece.count * batch,
                     workgroup=shared_lanes,
                 )
         if attention is not None and b.wants("Y_h"):
@@ -408,198 +478,3 @@ class Recurrent(Operator):
             move(b, sizes.states(given), state)
         else:
             elementwise(b, "x", state.slot, {"x": given})
-
-
-def pack(b: Builder, source: Slot, target: Slot, sizes: Sizes, *, skip: int, first: int, count: int) -> None:
-    """Append the turning of weights [direction, 4 * hidden, width] for lstm/step.wgsl.
-
-    Columns ``skip``.. ``skip + count`` of ``source`` become rows ``first``.. of ``target``
-    [direction, inner, 4 * padded].
-    """
-    blocks = -(-count // 4)
-    b.dispatch(
-        "lstm/pack",
-        reads={"x": source},
-        writes={"y": target},
-        uniforms={
-            "directions": sizes.directions,
-            "hidden": sizes.hidden,
-            "padded": sizes.padded,
-            "inner": target.shape[1],
-            "row": source.shape[2],
-            "offset": skip,
-            "first": first,
-            "count": count,
-            "blocks": blocks,
-        },
-        threads=sizes.directions * blocks * sizes.padded,
-    )
-
-
-def project(b: Builder, x: Slot, w: Slot, sizes: Sizes, compute: DType) -> View:
-    """Append X @ W^T of all steps and directions; a view [step, row, direction, 4 * hidden].
-
-    W is [direction, 4 * hidden, inputs and maybe more].
-    """
-    columns = sizes.directions * 4 * sizes.hidden
-    products = b.scratch("projected", (*x.shape[:2], columns), compute)
-    rows = View.of(w.reshape(columns, w.shape[2])).slice(1, 0, sizes.inputs)
-    matmul(b, x, transposed(rows), products)
-    view = View.of(products.reshape(*x.shape[:2], sizes.directions, 4 * sizes.hidden))
-    return sizes.by_row(view)
-
-
-@register("LSTM", domain="")
-@dataclass(frozen=True, kw_only=True)
-class LSTM(Recurrent):
-    """ONNX's LSTM: X [step, row, input], Y [step, direction, row, unit], states [direction, row, unit].
-
-    With ``layout`` 1 the row comes first in all of them.
-    """
-
-    layout: int = 0
-
-    def plan(self, b: Builder) -> None:
-        x, w, r = b.need("X"), b.need("W"), b.need("R")
-        b.check(x.rank == 3, "X", f"has shape {x.shape}", "three dimensions")
-        steps, batch = (x.shape[1], x.shape[0]) if self.layout else x.shape[:2]
-        hidden = self.hidden(b, 2)
-        sizes = Sizes(self.directions, steps, batch, x.shape[2], hidden, hidden, bool(self.layout))
-        why = f"X has {sizes.inputs} columns, hidden_size is {hidden} and direction {self.direction}"
-        b.check_shape("W", sizes.directions, 4 * hidden, sizes.inputs, why=why)
-        b.check_shape("R", sizes.directions, 4 * hidden, hidden, why=why)
-        self.check(b, sizes)
-        compute = computing_type(x.dtype)
-        projected = project(b, x, w, sizes, compute)
-        weights = b.scratch("R by unit", (sizes.directions, hidden, 4 * sizes.padded), r.dtype)
-        pack(b, r, weights, sizes, skip=0, first=0, count=hidden)
-        self.unroll(b, sizes, projected, weights)
-
-
-@register("AttnLSTM")
-@dataclass(frozen=True, kw_only=True)
-class AttnLSTM(Recurrent):
-    """An LSTM whose input is X_t and behind it the attention over the memory M after the step before.
-
-    The attention (at first 0) has the new H as query: softmax over the valid memory steps of
-    V . tanh(M MW + H QW), times M, and with AW the layer [H, context] AW.
-    """
-
-    def plan(self, b: Builder) -> None:
-        x, w, r = b.need("X"), b.need("W"), b.need("R")
-        qw, mw, v, memory, aw = b.need("QW"), b.need("MW"), b.need("V"), b.need("M"), b.get("AW")
-        b.check(x.rank == 3, "X", f"has shape {x.shape}", "three dimensions")
-        steps, batch, inputs = x.shape
-        dirs, hidden = self.directions, self.hidden(b, 2)
-        b.check_shape("M", batch, "max_memory_step", "memory_depth", why=f"X has {batch} rows")
-        _, memory_steps, depth = memory.shape
-        b.check_shape("QW", dirs, hidden, "am_attn_size", why=f"hidden_size is {hidden}")
-        query = qw.shape[2]
-        b.check_shape("MW", dirs, depth, query, why=f"M has shape {memory.shape} and QW {qw.shape}")
-        b.check_shape("V", dirs, query, why=f"QW has shape {qw.shape}")
-        b.check_shape("memory_seq_lens", batch, why=f"X has {batch} rows")
-        b.check_shape("AW", dirs, depth + hidden, "aw_attn_size", why=f"M has {depth} columns")
-        attention = depth if aw is None else aw.shape[2]
-        sizes = Sizes(dirs, steps, batch, inputs, hidden, hidden + attention)
-        why = f"X has {inputs} columns and the attention {attention}; hidden_size is {hidden}"
-        b.check_shape("W", dirs, 4 * hidden, inputs + attention, why=why)
-        b.check_shape("R", dirs, 4 * hidden, hidden, why=why)
-        self.check(b, sizes)
-        self.check_lengths(b, "memory_seq_lens", memory_steps)
-
-        projected = project(b, x, w, sizes, x.dtype)
-        keys = b.scratch("keys", (dirs, batch, memory_steps, query), x.dtype)
-        matmul(b, memory, mw.reshape(dirs, 1, depth, query), keys)
-        weights = b.scratch("R and W by unit", (dirs, sizes.inner, 4 * sizes.padded), r.dtype)
-        pack(b, r, weights, sizes, skip=0, first=0, count=hidden)
-        pack(b, w, weights, sizes, skip=inputs, first=hidden, count=attention)
-        row = query + 2 * memory_steps + depth
-        slots: dict[str, Slot | None] = {
-            "query_weight": qw,
-            "v": v,
-            "keys": keys,
-            "memory": memory,
-            "memory_lengths": b.get("memory_seq_lens"),
-            "layer": aw,
-        }
-        uniforms = {
-            "query": query,
-            "memory_steps": memory_steps,
-            "depth": depth,
-            "attention": attention,
-            "work_row": row,
-        }
-        work = b.scratch("attention", (dirs, batch, max(1, row)), x.dtype)
-        self.unroll(b, sizes, projected, weights, attention=Attention(slots, work, uniforms))
-
-
-@register("DynamicQuantizeLSTM")
-@dataclass(frozen=True, kw_only=True)
-class DynamicQuantizeLSTM(Recurrent):
-    """An LSTM with 8-bit weights W [direction, input, 4 * hidden] and R [direction, hidden, 4 * hidden].
-
-    X is quantized to 8 bits once over the whole tensor, H before each step over all rows of the
-    direction that still run; the products are exact.
-    """
-
-    def plan(self, b: Builder) -> None:
-        x, w, r = b.need("X"), b.need("W"), b.need("R")
-        b.check(x.rank == 3, "X", f"has shape {x.shape}", "three dimensions")
-        steps, batch, inputs = x.shape
-        dirs, hidden = self.directions, self.hidden(b, 1)
-        sizes = Sizes(dirs, steps, batch, inputs, hidden, hidden)
-        why = f"X has {inputs} columns, hidden_size is {hidden} and direction {self.direction}"
-        b.check_shape("W", dirs, inputs, 4 * hidden, why=why)
-        b.check_shape("R", dirs, hidden, 4 * hidden, why=why)
-        self.check(b, sizes)
-        channels = {name: self.channels(b, name, hidden) for name in ("W", "R")}
-
-        codes = b.scratch("X codes", (steps * batch, inputs), dtypes.uint8)
-        scale, zero = b.scratch("X scale", (), dtypes.float32), b.scratch("X zero point", (), dtypes.uint8)
-        dynamically_quantized(b, x.reshape(steps * batch, inputs), codes, scale, zero)
-        products = b.scratch("projected", (dirs, steps * batch, 4 * hidden), dtypes.float32)
-        columns = {name: b.need(name).reshape(dirs, 1, channels["W"]) for name in ("W_scale", "W_zero_point")}
-        integer_matmul(
-            b,
-            codes,
-            w,
-            products,
-            a_zero=zero,
-            w_zero=columns["W_zero_point"],
-            epilogue="x * (x_scale * w_scale)",
-            operands={"x_scale": scale, "w_scale": columns["W_scale"]},
-        )
-        projected = View.of(products.reshape(dirs, steps, batch, 4 * hidden)).permute((1, 2, 0, 3))
-
-        words = sizes.padded // 4
-        weights = b.scratch("R by unit", (dirs, words, 4 * sizes.padded), dtypes.uint32)
-        sums = b.scratch("R sums", (dirs, 4 * sizes.padded), dtypes.int32)
-        b.dispatch(
-            "lstm/pack_codes",
-            reads={"x": r, "zero": b.need("R_zero_point")},
-            writes={"y": weights, "sums": sums},
-            uniforms={
-                "directions": dirs,
-                "hidden": hidden,
-                "padded": sizes.padded,
-                "inner": words,
-                "channels": channels["R"],
-            },
-            threads=dirs * sizes.padded,
-        )
-        state = b.scratch("H codes", (dirs, 4 + batch * words), dtypes.uint32)
-        quantized = Quantized(sums, b.need("R_scale"), b.need("R_zero_point"), state, channels["R"])
-        self.unroll(b, sizes, projected, weights, quantized=quantized)
-
-    def channels(self, b: Builder, name: str, hidden: int) -> int:
-        """How many scales a direction of weight ``name`` has: one, or one a column."""
-        scale = b.need(f"{name}_scale")
-        dirs, columns = self.directions, 4 * hidden
-        b.check(
-            scale.shape in ((dirs,), (dirs, 1), (dirs, columns)),
-            scale.name,
-            f"has shape {scale.shape}",
-            f"({dirs},) or ({dirs}, {columns})",
-        )
-        b.check_shape(f"{name}_zero_point", *scale.shape, why=f"{scale.name} has shape {scale.shape}")
-        return math.prod(scale.shape[1:])
