@@ -208,7 +208,23 @@ def test_refused_attributes(op: str, attributes: dict[str, Any], message: str) -
         ("DynamicSparseAttention", {"seqlens_k": ints(4, 9)}, {}, "seqlens_k holds 4 to 9; expected 0 to 8"),
         ("DynamicSparseAttention", {"q_norm_weight": spec(16)}, {}, "k_norm_weight is missing"),
         ("DynamicSparseAttention", {}, {"do_rotary": 1}, "input cos_cache is required"),
+        (
+            "DynamicSparseAttention",
+            {
+                "cos_cache": spec(5, 8),
+                "sin_cache": spec(5, 8),
+                "position_ids": np.array([[0, 1, 5], [2, 3, 4]]),
+            },
+            {"do_rotary": 1},
+            "position_ids holds 0 to 5; expected 0 to 4 because cos_cache has 5 rows",
+        ),
         ("SparseAttention", {}, {"do_rotary": 1}, "input cos_cache is required"),
+        (
+            "SparseAttention",
+            {"cos_cache": spec(5, 8), "sin_cache": spec(5, 8), "total_sequence_length": ints(6)},
+            {"do_rotary": 1},
+            r"cos_cache has shape \(5, 8\); expected at least 6 positions",
+        ),
         (
             "SparseAttention",
             {"block_row_indices": int_spec(3, 4)},

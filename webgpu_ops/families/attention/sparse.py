@@ -132,8 +132,19 @@ def check_total(b: Builder, rows: int, capacity: int, room: str) -> int | None:
     return total
 
 
-def check_lengths(b: Builder, name: str, least: int, most: int, why: str) -> None:
-    """Lengths in input ``name``, where their values are known."""
+def check_turns(b: Builder, total: int | None) -> None:
+    """Whether the rotary tables reach the last of ``total`` tokens, where these are known."""
+    cos = b.need("cos_cache")
+    b.check(
+        total is None or cos.shape[0] >= total,
+        "cos_cache",
+        f"has shape {cos.shape}",
+        f"at least {total} positions because of total_sequence_length",
+    )
+
+
+def check_range(b: Builder, name: str, least: int, most: int, why: str) -> None:
+    """The numbers in input ``name``, where they are known."""
     known = b.host_if_known(name)
     if known is not None and known.size:
         low, high = int(known.min()), int(known.max())
@@ -199,11 +210,10 @@ class DynamicSparseAttention(Operator):
         b.check_shape("seqlens_k", x.batch, why=f"query has batch {x.batch}")
         b.check_shape("head_sink", self.num_heads, why=f"num_heads={self.num_heads}")
         norms = check_norms(b, x.size, self.qk_norm_epsilon)
-        rotary = self._rotary(b, x)
         others = self._others(b, x)
-        capacity, fresh = self._capacity(b, x)
-        why = f"the cache has room for {capacity} rows"
-        check_lengths(b, "seqlens_k", 0, capacity - 1, why)
+        capacity, total, fresh = self._capacity(b, x)
+        rotary = self._rotary(b, x, total)
+        check_range(b, "seqlens_k", 0, capacity - 1, f"the cache has room for {capacity} rows")
         y = b.output("output", (x.batch, x.rows, self.num_heads * x.size), t)
         span = Span(total=capacity, new=x.rows, rows=x.rows, lengths=b.need("seqlens_k"), add=1)
         if fresh:
@@ -244,28 +254,33 @@ class DynamicSparseAttention(Operator):
         )
         attend(b, *([window] if self.local else []), chosen)
 
-    def _capacity(self, b: Builder, x: Inputs) -> tuple[int, bool]:
-        """The rows of the main cache, and whether nothing came before this call."""
+    def _capacity(self, b: Builder, x: Inputs) -> tuple[int, int | None, bool]:
+        """The rows of the main cache, the tokens of the longest entry where that is known, and whether
+        nothing came before this call."""
         past, value = b.get("past_key"), b.get("past_value")
         missing = "past_key" if past is None else "past_value"
         b.check((past is None) == (value is None), missing, "is missing", "both caches or neither")
         if past is None:
             check_total(b, x.rows, UNBOUNDED, "the largest cache")
-            return int(b.host("total_sequence_length").reshape(())), True
+            total = int(b.host("total_sequence_length").reshape(()))
+            return total, total, True
         why = f"query gives batch {x.batch} and head size {x.size}, kv_num_heads={self.kv_num_heads}"
         b.check_shape("past_key", x.batch, self.kv_num_heads, "capacity", x.size, why=why)
         b.check_shape("past_value", *past.shape, why=f"past_key has shape {past.shape}")
-        check_total(b, x.rows, past.shape[2], f"the capacity of past_key, whose shape is {past.shape}")
-        return past.shape[2], False
+        room = f"the capacity of past_key, whose shape is {past.shape}"
+        return past.shape[2], check_total(b, x.rows, past.shape[2], room), False
 
-    def _rotary(self, b: Builder, x: Inputs) -> Rotary | None:
+    def _rotary(self, b: Builder, x: Inputs, total: int | None) -> Rotary | None:
         if not self.do_rotary:
             return None
         rotary = check_tables(b, x.size, self.rotary_offset, self.rotary_interleaved == 1)
+        rows = b.need("cos_cache").shape[0]
         ids = b.get("position_ids")
         if ids is None:
+            check_turns(b, total)
             return rotary
         b.check_shape("position_ids", x.batch, x.rows, why=f"query holds ({x.batch}, {x.rows}) tokens")
+        check_range(b, "position_ids", 0, rows - 1, f"cos_cache has {rows} rows")
         return replace(rotary, positions=Ids(ids.as_type(dtypes.int32), x.rows, 1, 0))
 
     def _others(self, b: Builder, x: Inputs) -> tuple[Stored, Stored, Others] | None:
@@ -317,12 +332,13 @@ class SparseAttention(Operator):
         known = min(capacity, blocks * self.sparse_block_size)
         room = f"past_key with shape {past.shape} and {blocks} blocks of {self.sparse_block_size} tokens"
         total = check_total(b, x.rows, known, room)
-        check_lengths(
+        check_range(
             b, "key_total_sequence_lengths", 0, known if total is None else total, "that is the longest"
         )
         rotary = None
         if self.do_rotary:
             rotary = check_tables(b, x.size, 0, self.rotary_interleaved == 1)
+            check_turns(b, total)
         y = b.output("output", (x.batch, x.rows, self.num_heads * x.size), b.need("query").dtype)
         span = Span(total=capacity, new=x.rows, rows=x.rows, lengths=b.need("key_total_sequence_lengths"))
         caches = (held(b, span, "key"), held(b, span, "value"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import Sample, sample
 from .attention import FLOATS, WORK, _chance, _normal, _turns
-from .paged_attention import _norms, _rotary, _selection
+from .paged_attention import _norms, _rotary, _selection, head_size
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -27,7 +27,7 @@ def dynamic_sparse_attention(rng: Rng) -> Sample:
     dtype = FLOATS[rng.integers(len(FLOATS))]
     kv = int(rng.integers(1, 4))
     heads = kv * int(rng.choice([1, 2, 3, 4]))
-    size = int(rng.choice([8, 16, 64])) if _chance(rng, 0.8) else int(rng.choice([7, 20, 72]))
+    size = head_size(rng)
     batch = int(rng.integers(1, 4))
     rows = 1 if _chance(rng, 0.4) else int(rng.integers(2, 16))
     had = 0 if _chance(rng, 0.2) else int(rng.integers(1, 150))
@@ -88,7 +88,7 @@ def sparse_attention(rng: Rng) -> Sample:
     dtype = FLOATS[rng.integers(len(FLOATS))]
     kv = int(rng.integers(1, 4))
     heads = kv * int(rng.choice([1, 2, 4]))
-    size = int(rng.choice([8, 16, 64])) if _chance(rng, 0.8) else int(rng.choice([7, 20, 72]))
+    size = head_size(rng)
     block = int(rng.choice([16, 16, 32, 64]))
     blocks = int(rng.integers(1, 8))
     room = block * blocks
