@@ -7,6 +7,7 @@ import pytest
 
 from webgpu_ops import Device, ShapeError, Tensor
 from webgpu_ops.api import PLANS_PER_NODE, Node
+from webgpu_ops.core.program import ProgramCache
 
 
 def embedding(rows: int) -> dict[str, np.ndarray]:
@@ -46,3 +47,19 @@ def test_repeated_calls_plan_once(device: Device) -> None:
     for _ in range(3):
         node.run(device, [np.ones((3, 4), np.float32), np.ones(4, np.float32)])
     assert device.stats.plans_made == before + 1
+
+
+def test_programs_unused_for_longest_go_first() -> None:
+    device = Device()
+    device.programs = ProgramCache(device, limit=3)
+    a, bias = np.ones((3, 4), np.float32), np.ones(4, np.float32)
+    first = Node("BiasGelu", present=[True, True], wanted=[True])
+    first.run(device, [a, bias])
+    created = device.stats.pipelines_created
+    for op in ("Neg", "Abs", "Exp", "Sqrt", "Floor"):
+        Node(op, "", 21, present=[True], wanted=[True]).run(device, [a])
+    assert len(device.programs) == 3
+    assert device.stats.pipelines_created > created
+    created = device.stats.pipelines_created
+    first.run(device, [a, bias])  # its plan kept the program
+    assert device.stats.pipelines_created == created

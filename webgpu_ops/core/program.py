@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -257,18 +258,26 @@ class Program:
 
 
 class ProgramCache:
-    """Programs by Variant."""
+    """Programs by Variant; beyond ``limit`` the one unused for longest goes.
 
-    def __init__(self, device: Device) -> None:
+    A prepared plan holds on to its programs, so what still runs is never compiled again.
+    """
+
+    def __init__(self, device: Device, limit: int = 256) -> None:
         self._device = device
-        self._programs: dict[Variant, Program] = {}
+        self._limit = limit
+        self._programs: OrderedDict[Variant, Program] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._programs)
 
     def get(self, variant: Variant) -> Program:
         found = self._programs.get(variant)
-        if found is None:
-            found = self._programs[variant] = Program(variant, self._device)
-            self._device.stats.pipelines_created += 1
-        return found
+        if found is not None:
+            self._programs.move_to_end(variant)
+            return found
+        program = self._programs[variant] = Program(variant, self._device)
+        self._device.stats.pipelines_created += 1
+        if len(self._programs) > self._limit:
+            self._programs.popitem(last=False)
+        return program
