@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make demo` and `make test`.
+# Two commands on a fresh machine: `make demo` and `make test`. `make test FULL=1` runs all parameters.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ demo: $(VENV)/installed-demo
 
 test: $(VENV)/installed-test
 	@sh scripts/ensure-adapter.sh $(BIN)/webgpu-ops
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(FULL),,--quick)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -1,19 +1,51 @@
-"""Fixtures of all tests. Tests that take ``device`` run in both modes."""
+"""Fixtures of all tests, and the quick suite. Tests that take ``device`` run in both modes."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import zlib
+from collections import defaultdict
 from functools import cache
 
 import pytest
 
 # wgpu's window-system probe complains on machines without a desktop session.
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+# Mesa's software Vulkan spends most of a test run compiling: a third less without LLVM's optimizer.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 from webgpu_ops.core.device import Device
 
 MODES = ("native", "portable")
+
+QUICK = 4
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help=f"at most {QUICK} parameters of each test")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The quick suite: every test, of its parameters a few that mix modes and stay the same.
+
+    "A few" are ``QUICK``, or what the mark ``quick(n)`` says. Where tests are grouped by operator
+    (the mark ``xdist_group``), each operator has its few.
+    """
+    if not config.getoption("--quick"):
+        return
+    groups: defaultdict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        operator = item.get_closest_marker("xdist_group")
+        name = getattr(item, "originalname", item.name)
+        groups[item.path, name, operator and operator.args].append(item)
+    kept: set[pytest.Item] = set()
+    for group in groups.values():
+        mark = group[0].get_closest_marker("quick")
+        group.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        kept.update(group[: mark.args[0] if mark else QUICK])
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 @cache

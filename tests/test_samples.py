@@ -13,6 +13,7 @@ from webgpu_ops.core.program import Placement, Variant, variant_of
 from webgpu_ops.reference import samples
 from webgpu_ops.reference.samples import Sample
 
+pytestmark = pytest.mark.quick(1)
 DRAWS = 6
 SAMPLED = sorted(
     qualified(op, domain)
