@@ -9,8 +9,8 @@
     let y = u.y_offset + token / u.rows * u.y_batch + h * u.y_head + token % u.rows * u.y_row + c * 4u;
     let channels = min(4u, u.value_channels - c * 4u);
 #% if cumulative
-    // Tokens behind the last entry belong to none and were left out.
-    if (i32(token) >= load_cumulative(u.entries)) {
+    // Tokens in front of the first entry and behind the last belong to none and were left out.
+    if (i32(token) < load_cumulative(0u) || i32(token) >= load_cumulative(u.entries)) {
         store4_y(y, vec4<f32>(0.0), channels);
         return;
     }
