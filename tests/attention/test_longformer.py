@@ -44,8 +44,7 @@ def attention(device: Device, inputs: dict[str, Any], prefix: str) -> np.ndarray
     """Attention of all tokens to all unmasked ones, by the operator of that name."""
     x = {"input": inputs["input"], "weights": inputs[f"{prefix}weight"], "bias": inputs[f"{prefix}bias"]}
     x["mask_index"] = (inputs["mask"] >= 0).astype(np.int32)
-    attributes = {"num_heads": HEADS, "mask_filter_value": -1e30}
-    (y,) = run("Attention", x, attributes, outputs=["output"], device=device)
+    y = run("Attention", x, {"num_heads": HEADS, "mask_filter_value": -1e30}, device=device)[0]
     return y.numpy()
 
 
