@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .core.dtypes import DType
 from .core.plan import PORTABLE, Builder, Capabilities, Plan, Shape, Slot, TensorSpec
 from .core.stream import PreparedPlan
 from .core.tensor import SparseTensor, Tensor
-from .errors import SchemaError, ShapeError, UnsupportedError
+from .errors import DeviceError, SchemaError, ShapeError, UnsupportedError
 from .families import registry
 from .schema import OperatorSchema
 
@@ -121,12 +121,7 @@ class Node:
         for name, value in zip(self.input_names, values, strict=False):
             if isinstance(value, Tensor):
                 value.check_device(device, f"{self.op}: input {name}")
-        for name, tensor in bound.items():
-            if name not in self.wanted:
-                raise SchemaError(
-                    f"{self.op}: no output {name} to bind; it has {', '.join(self.output_names)}"
-                )
-            tensor.check_device(device, f"{self.op}: output {name}")
+        self._check_targets(device, bound)
         with device.lock:
             device.check_alive()
             prepared = self._prepare(device, values, bound)
@@ -285,6 +280,28 @@ class Node:
                     f"given as outputs={{'{output}': ...}}"
                 )
 
+    def _check_targets(self, device: Device, bound: Mapping[str, Tensor]) -> None:
+        """Refuse what no output can be bound to, and memory that two outputs would write."""
+        seen: dict[str, Tensor] = {}
+        for name, tensor in bound.items():
+            if name not in self.wanted:
+                raise SchemaError(
+                    f"{self.op}: no output {name} to bind; it has {', '.join(self.output_names)}"
+                )
+            if not isinstance(tensor, Tensor):
+                raise SchemaError(
+                    f"{self.op}: output {name} is bound to a {type(tensor).__name__}; "
+                    "expected a webgpu_ops.Tensor, or None for new memory"
+                )
+            tensor.check_device(device, f"{self.op}: output {name}")
+            for other, earlier in seen.items():
+                if tensor.overlaps(earlier):
+                    raise ShapeError(
+                        f"{self.op}: output {name} is bound to memory of output {other}; "
+                        "expected memory of its own"
+                    )
+            seen[name] = tensor
+
     def _check_bound(self, slot: Slot, shape: Shape, given: Tensor) -> None:
         if given.shape != shape or given.dtype != slot.dtype:
             raise ShapeError(
@@ -298,9 +315,7 @@ class Node:
         allowed = {i for o, i in plan.in_place if o == output}
         allowed |= {a.input for a in plan.aliases if a.output == output}
         for i, feed in enumerate(feeds):
-            if feed is None or i in allowed or feed.buffer is not given.buffer:
-                continue
-            if feed.offset < given.offset + given.nbytes and given.offset < feed.offset + feed.nbytes:
+            if feed is not None and i not in allowed and feed.overlaps(given):
                 return True
         return False
 
@@ -324,7 +339,9 @@ def run(
     WebGpuOpsError before anything is written.
     """
     schema = schemas.find(op, domain, opset)
-    device = device or Device.default()
+    device = Device.default() if device is None else device
+    if not isinstance(device, Device):
+        raise DeviceError(f"{op}: device is a {type(device).__name__}; expected a webgpu_ops.Device")
     values = [_value(v, schema, i) for i, v in enumerate(_in_order(schema, inputs))]
     names = _wanted(schema, outputs)
     bound = {k: v for k, v in outputs.items() if v is not None} if isinstance(outputs, Mapping) else {}
@@ -370,6 +387,10 @@ def _node(
     names: Collection[str],
 ) -> Node:
     """The node of a call, kept for the next call with the same attributes and wiring."""
+    if not isinstance(attributes, Mapping):
+        raise SchemaError(
+            f"{schema.name}: attributes are a {type(attributes).__name__}; expected a mapping by name"
+        )
     slots = schemas.slot_names(schema.outputs, max(len(schema.outputs), len(names)))
     wanted = [n in names for n in slots]
 
@@ -393,9 +414,10 @@ def _node(
 
 def _in_order(schema: OperatorSchema, inputs: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
     if not isinstance(inputs, Mapping):
-        if isinstance(inputs, (Tensor, np.ndarray, SparseTensor)):
+        if isinstance(inputs, (Tensor, np.ndarray, SparseTensor)) or not isinstance(inputs, Iterable):
+            came = "one tensor" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}"
             raise SchemaError(
-                f"{schema.name}: inputs came as one tensor; expected a sequence or a mapping by name"
+                f"{schema.name}: inputs came as {came}; expected a sequence or a mapping by name"
             )
         return list(inputs)
     parameters = {p.name: p for p in schema.inputs}
@@ -419,6 +441,8 @@ def _wanted(schema: OperatorSchema, outputs: Collection[str] | None) -> list[str
         return list(schema.required_outputs)
     if isinstance(outputs, str):
         raise SchemaError(f"{schema.name}: outputs is the string {outputs!r}; expected a sequence of names")
+    if not isinstance(outputs, Iterable):
+        raise SchemaError(f"{schema.name}: outputs is a {type(outputs).__name__}; expected names")
     names = {p.name for p in schema.outputs if not p.variadic}
     variadic = tuple(f"{p.name}[" for p in schema.outputs if p.variadic)
     for name in outputs:
@@ -430,14 +454,19 @@ def _wanted(schema: OperatorSchema, outputs: Collection[str] | None) -> list[str
 
 
 def _value(value: Any, schema: OperatorSchema, index: int) -> Any:
-    if value is None or isinstance(value, (Tensor, np.ndarray, SparseTensor, TensorSpec)):
+    if value is None or isinstance(value, (Tensor, SparseTensor, TensorSpec)):
         return value
-    if isinstance(value, np.generic) or hasattr(value, "__array__"):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
     names = schemas.slot_names(schema.inputs, index + 1)
     name = names[index] if index < len(names) else f"number {index}"
+    if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        try:
+            dtypes.from_numpy(array.dtype)
+        except SchemaError as error:
+            raise SchemaError(f"{schema.name}: input {name}: {error}") from None
+        return dtypes.native(array)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
     raise SchemaError(
         f"{schema.name}: input {name} is a {type(value).__name__}; "
         "expected a NumPy array or a webgpu_ops.Tensor"

@@ -43,6 +43,10 @@ class WebGpuBackendRep(BackendRep):
             return inputs
         if isinstance(inputs, (np.ndarray, SparseTensor, Tensor)):
             inputs = [inputs]
+        if not isinstance(inputs, Sequence):
+            raise ModelError(
+                f"inputs are a {type(inputs).__name__}; expected a sequence or a mapping by name"
+            )
         names = [arg.name for arg in self._session.get_inputs()]
         defaults = [arg.name for arg in self._session.get_overridable_initializers()]
         if not len(names) <= len(inputs) <= len(names) + len(defaults):
@@ -89,12 +93,24 @@ class WebGpuBackend(Backend):
         ``opset_version`` sets the opset of the node's domain (default: the newest known).
         ``outputs_info`` optionally gives each named output's dtype and shape.
         """
-        names = list(dict.fromkeys(name for name in node.input if name))
+        if not isinstance(node, NodeProto):
+            raise ModelError(f"node is a {type(node).__name__}; expected a NodeProto")
+        slots = [name for name in node.input if name]
+        names = list(dict.fromkeys(slots))
         if isinstance(inputs, Mapping):
             values = [inputs[name] for name in names if name in inputs]
         else:
-            given = [inputs] if isinstance(inputs, (np.ndarray, SparseTensor, Tensor)) else list(inputs)
-            values = list(dict(zip([name for name in node.input if name], given, strict=False)).values())
+            given = [inputs] if isinstance(inputs, (np.ndarray, SparseTensor, Tensor)) else inputs
+            if not isinstance(given, Sequence):
+                raise ModelError(
+                    f"{node.op_type}: inputs are a {type(given).__name__}; "
+                    "expected a sequence or a mapping by name"
+                )
+            if len(given) != len(slots):
+                raise ModelError(
+                    f"{node.op_type}: {len(given)} inputs came; the node has {', '.join(slots) or 'none'}"
+                )
+            values = list(dict(zip(slots, given, strict=True)).values())
         if len(values) != len(names):
             raise ModelError(f"{node.op_type}: {len(values)} inputs came; the node has {', '.join(names)}")
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -148,6 +164,10 @@ def _output_infos(
     names = [name for name in node.output if name]
     if info is None:
         return [helper.make_value_info(name, TypeProto()) for name in names]
+    if len(info) != len(names):
+        raise ModelError(
+            f"{node.op_type}: outputs_info has {len(info)} entries; the node has {', '.join(names)}"
+        )
     return [
         helper.make_tensor_value_info(name, dtypes.from_numpy(np.dtype(dtype)).onnx, shape)
         for name, (dtype, shape) in zip(names, info, strict=True)

@@ -132,7 +132,7 @@ def load_cases(root: Path | str) -> list[Case]:
 
 def _groups(root: Path) -> Iterator[tuple[str, Path | zipfile.Path]]:
     """(operator, folder of its cases) pairs."""
-    if root.suffix == ".zip":
+    if root.suffix == ".zip" or root.is_file():
         yield root.stem, _open_zip(root)
     elif any(root.glob("*/meta.json")):
         yield root.name, root

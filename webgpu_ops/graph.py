@@ -6,7 +6,7 @@ Nothing here touches a GPU. A model that cannot be used is refused with one line
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,8 @@ def read(model: ModelProto) -> Graph:
     if model.functions:
         model = inline_local_functions(model)
     graph = model.graph
+    _refuse_repeated("graph input", (value.name for value in graph.input))
+    _refuse_repeated("initializer", (t.name for t in graph.initializer))
     constants = {t.name: _array(t, f"initializer {t.name}") for t in graph.initializer}
     for sparse in graph.sparse_initializer:
         constants[sparse.values.name] = _dense(sparse)
@@ -168,6 +170,14 @@ def read(model: ModelProto) -> Graph:
         if arg.name not in known:
             raise ModelError(f"graph output {arg.name!r} is produced by no node")
     return Graph(inputs, outputs, constants, defaults, nodes, _declared(graph))
+
+
+def _refuse_repeated(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"{what} {name!r} is defined twice")
+        seen.add(name)
 
 
 def _nodes(model: ModelProto) -> list[GraphNode]:

@@ -20,7 +20,7 @@ from . import graph as graphs
 from .core import dtypes
 from .core.device import Device
 from .core.tensor import SparseTensor, Tensor
-from .errors import ModelError, ShapeError, WebGpuOpsError
+from .errors import DeviceError, ModelError, ShapeError, WebGpuOpsError
 from .graph import NodeArg
 from .host import HOST_LIMIT, METADATA_OPS
 from .steps import Program, Step, make_steps, name_node
@@ -71,7 +71,9 @@ class InferenceSession:
             version=proto.model_version,
             custom_metadata_map={p.key: p.value for p in proto.metadata_props},
         )
-        self._device = device or Device.default()
+        self._device = Device.default() if device is None else device
+        if not isinstance(self._device, Device):
+            raise DeviceError(f"device is a {type(device).__name__}; expected a webgpu_ops.Device")
         self._device.check_alive()
         self._defaults = graph.defaults
         self._constants = self._upload(constants)
@@ -126,6 +128,8 @@ class InferenceSession:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run with the inputs and outputs of ``iobinding``; its results stay on the device."""
+        if not isinstance(iobinding, IOBinding):
+            raise ModelError(f"the binding is a {type(iobinding).__name__}; expected session.io_binding()")
         if iobinding._session is not self:
             raise ModelError("the binding belongs to another session")
         feeds = self._check_feeds(iobinding._inputs)
@@ -141,17 +145,22 @@ class InferenceSession:
             return tuple(self._outputs)
         if isinstance(names, str):
             raise ModelError(f"output_names is the string {names!r}; expected a sequence of names or None")
+        if not isinstance(names, Iterable):
+            raise ModelError(
+                f"output_names is a {type(names).__name__}; expected a sequence of names or None"
+            )
+        names = tuple(names)
         for name in names:
             self._output_arg(name)
-        return tuple(names)
+        return names
 
     def _output_arg(self, name: str) -> NodeArg:
-        if name not in self._outputs:
+        if not isinstance(name, str) or name not in self._outputs:
             raise ModelError(f"the model has no output {name!r}; its outputs are {_listed(self._outputs)}")
         return self._outputs[name]
 
     def _input_arg(self, name: str) -> NodeArg:
-        if name not in self._inputs:
+        if not isinstance(name, str) or name not in self._inputs:
             raise ModelError(f"the model has no input {name!r}; its inputs are {_listed(self._inputs)}")
         return self._inputs[name]
 
@@ -207,11 +216,11 @@ class InferenceSession:
         seen: dict[str, Tensor] = {}
         for name, tensor in bound.items():
             for other, earlier in seen.items():
-                if _overlap(tensor, earlier):
+                if tensor.overlaps(earlier):
                     raise ModelError(f"outputs {other!r} and {name!r} are bound to the same memory")
             seen[name] = tensor
             for source, value in feeds.items():
-                if not isinstance(value, Tensor) or not _overlap(tensor, value):
+                if not isinstance(value, Tensor) or not tensor.overlaps(value):
                     continue
                 last, written = program.last.get(source, -1), made.get(name, end)
                 if last > written or (last == written == end and name != source):
@@ -466,10 +475,6 @@ def _to_host(value: Value) -> np.ndarray:
         return value.toarray()
     array = value.numpy() if isinstance(value, Tensor) else value
     return array if isinstance(value, Tensor) and array.flags.writeable else array.copy()
-
-
-def _overlap(a: Tensor, b: Tensor) -> bool:
-    return a.buffer is b.buffer and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -164,6 +164,7 @@ def test_render_prints_wgsl_of_a_random_call(capsys: pytest.CaptureFixture[str])
         (["verify", "NoSuchOperator"], "NoSuchOperator"),
         (["render", "BiasGleu"], "BiasGelu"),
         (["verify", "BiasGelu", "--cases", "{tmp}/nowhere"], "nowhere does not exist"),
+        (["verify", "BiasGelu", "--cases", __file__], "test_cli.py"),
         (["render", "BiasGelu", "-i", "A=float31[2]"], "float31[2]"),
         (["render", "BiasGelu", "-i", "A"], "expected NAME=VALUE"),
         (["render", "BiasGelu", "-i", "A=float32[2,3]", "-i", "B=float32[4]"], "B has shape (4,)"),

@@ -177,6 +177,11 @@ def from_numpy(dtype: np.dtype) -> DType:
     return found
 
 
+def native(array: np.ndarray) -> np.ndarray:
+    """``array`` with its elements in this machine's byte order, which is how the device has them."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def from_type_string(text: str) -> DType:
     """The type of ONNX's spelling, e.g. ``tensor(float16)``."""
     if text not in _BY_TYPE_STRING:

@@ -22,6 +22,11 @@ from .dtypes import DType
 Shape = tuple[int, ...]
 DeviceClass = Literal["gpu", "cpu"]
 
+# How often an invocation may go round its loops, all of them together, in one dispatch. llvmpipe ends
+# every loop of an invocation, silently, once they went round 65535 times in total, and long dispatches
+# look like a hang to GPU drivers. Half of that leaves room for the loops inside a step.
+MAX_ROUNDS = 1 << 15
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -110,6 +115,12 @@ class Slot(TensorSpec):
 
 
 UniformKind = Literal["u32", "i32", "f32", "i64", "u64", "f64"]
+_INTEGERS = {
+    "u32": (0, (1 << 32) - 1),
+    "i32": (-(1 << 31), (1 << 31) - 1),
+    "i64": (-(1 << 63), (1 << 63) - 1),
+    "u64": (0, (1 << 64) - 1),
+}
 
 
 @dataclass(frozen=True)
@@ -523,17 +534,32 @@ class Builder:
                 f"{self.op}: {template} wants {workgroup} invocations a workgroup; "
                 f"the adapter allows {self.caps.max_invocations}"
             )
+        typed = tuple((k, as_uniform(v)) for k, v in (uniforms or {}).items())
+        for name, uniform in typed:
+            if uniform.kind in _INTEGERS:
+                low, high = _INTEGERS[uniform.kind]
+                for v in uniform.values:
+                    if not low <= v <= high:
+                        raise LimitError(f"{self.op}: {name} of {template} is {v}; expected {low} to {high}")
         self.steps.append(
             Dispatch(
                 template,
                 tuple(reads.items()),
                 tuple(writes.items()),
-                tuple((k, as_uniform(v)) for k, v in (uniforms or {}).items()),
+                typed,
                 tuple(sorted((constants or {}).items())),
                 workgroup,
                 groups,
             )
         )
+
+    def lanes(self, least: int, rounds: int) -> int | None:
+        """How many invocations should share ``rounds`` of loops: ``least``, doubled until none of them
+        exceeds MAX_ROUNDS; None where a whole workgroup is too few."""
+        count = least
+        while rounds > count * MAX_ROUNDS:
+            count *= 2
+        return count if count <= self.caps.max_invocations else None
 
     def copy(
         self,

@@ -58,6 +58,10 @@ class Tensor:
         if dtype == dtypes.string:
             raise ShapeError("strings stay on the host; they have no tensor on the device")
         spec = TensorSpec(tuple(int(d) for d in shape), dtype)
+        if min(spec.shape, default=0) < 0:
+            raise ShapeError(
+                f"a tensor cannot have shape {spec.shape}; expected numbers that are not negative"
+            )
         buffer = device.memory.allocate(spec.nbytes, f"a tensor of shape {spec.shape}")
         return cls(device, buffer, spec.shape, dtype, exclusive=True)
 
@@ -70,7 +74,7 @@ class Tensor:
         tensor = cls.empty(array.shape, dtypes.from_numpy(array.dtype), device)
         tensor.write(array)
         if keep_host:
-            tensor.host = array
+            tensor.host = dtypes.native(array).copy()
         return tensor
 
     @property
@@ -103,6 +107,14 @@ class Tensor:
         """Whether both tensors are exactly the same bytes of one allocation."""
         return self._buffer is other._buffer and self._offset == other._offset and self.nbytes == other.nbytes
 
+    def overlaps(self, other: Tensor) -> bool:
+        """Whether both tensors have bytes in common."""
+        return (
+            self._buffer is other._buffer
+            and self._offset < other._offset + other.nbytes
+            and other._offset < self._offset + self.nbytes
+        )
+
     def view(self, shape: Sequence[int], offset: int = 0) -> Tensor:
         """A tensor over the same memory: ``shape`` elements, starting ``offset`` elements in.
 
@@ -132,7 +144,7 @@ class Tensor:
                 f"cannot write {array.dtype} {array.shape} into a tensor of {self.dtype} {self.shape}"
             )
         self.host = None
-        self.device.stream.upload(self, np.ascontiguousarray(array))
+        self.device.stream.upload(self, np.ascontiguousarray(dtypes.native(array)))
 
     def numpy(self) -> np.ndarray:
         """Wait for pending work and copy the content to the CPU."""
@@ -188,6 +200,12 @@ class SparseTensor:
         """Coordinates: ``indices`` int64 [nnz, rank], or [nnz] as positions in the flat tensor."""
         values, indices = np.asarray(values), np.asarray(indices)
         dims = tuple(int(d) for d in shape)
+        if min(dims, default=0) < 0:
+            raise ShapeError(f"SparseTensor: shape {dims}; expected numbers that are not negative")
+        if indices.size and indices.dtype.kind not in "iu":
+            raise ShapeError(f"SparseTensor: indices are {indices.dtype}; expected integers")
+        if indices.ndim == 1 and ((indices < 0) | (indices >= math.prod(dims))).any():
+            raise ShapeError(f"SparseTensor: an index lies outside of shape {dims}")
         if indices.ndim == 1 and len(dims) > 1:
             indices = (
                 np.stack(np.unravel_index(indices, dims), axis=-1)
@@ -212,7 +230,7 @@ class SparseTensor:
         """Compressed rows of a matrix."""
         values, cols, rows = np.asarray(values), np.asarray(col_indices), np.asarray(row_offsets)
         dims = tuple(int(d) for d in shape)
-        if len(dims) != 2:
+        if len(dims) != 2 or min(dims) < 0:
             raise ShapeError(f"SparseTensor: CSR needs a matrix, got shape {dims}")
         if values.shape != cols.shape or values.ndim != 1 or rows.shape != (dims[0] + 1,):
             raise ShapeError(

@@ -136,7 +136,7 @@ def _labelled(p: Parameter, given: ValueType | Sequence[ValueType] | None) -> li
 def _check_attributes(schema: OperatorSchema, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in schema.attributes:
-            close = difflib.get_close_matches(name, schema.attributes, n=1)
+            close = difflib.get_close_matches(str(name), schema.attributes, n=1)
             hint = (
                 f"did you mean {close[0]}?" if close else f"it has {', '.join(schema.attributes) or 'none'}"
             )
@@ -183,7 +183,10 @@ def _scalar(kind: str, value: Any) -> Any:
             return int(value)
     elif kind == "float":
         if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-            return _float32(float(value))
+            try:
+                return _float32(float(value))
+            except OverflowError:  # an int beyond float64
+                return None
     elif kind == "string":
         if isinstance(value, bytes):
             return value.decode("utf-8", "surrogateescape")

@@ -26,6 +26,10 @@ def find(op: str, domain: str = CONTRIB, opset: int | None = None) -> OperatorSc
     ``ai.onnx`` is another spelling of the standard domain ``""``. An unknown operator, domain or
     opset raises SchemaError.
     """
+    if not isinstance(op, str) or not isinstance(domain, str):
+        raise SchemaError(f"operator {op!r} of domain {domain!r}: expected two strings")
+    if opset is not None and not isinstance(opset, (int, np.integer)):
+        raise SchemaError(f"{op}: opset is {opset!r} ({type(opset).__name__}); expected an int")
     return _find(op, "" if domain == "ai.onnx" else domain, opset)
 
 

@@ -132,7 +132,7 @@ class GroupQueryAttention(Operator):
             add=1,
             fixed=call.prompt,
             capacity=had if self.sliding_window_cache == 1 else 0,
-            window=max(self.local_window_size, 0),
+            window=min(max(self.local_window_size, 0), UNBOUNDED),
         )
         lines = self._before(b, call, span, caches, present)
         k, v = (
@@ -437,6 +437,23 @@ class GroupQueryAttention(Operator):
         k_epsilon = self.qk_norm_epsilon if self.k_norm_epsilon is None else self.k_norm_epsilon
         return Norm(q, q_epsilon), Norm(k, k_epsilon)
 
+    def _check_positions(self, b: Builder, cos: Slot, *, first_only: bool) -> None:
+        """Refuse positions outside of the tables where the host knows them; shaders clamp the others.
+
+        What counts on from a first position may leave the tables, because padding comes last.
+        """
+        known = b.host_if_known("position_ids")
+        if known is None or not known.size:
+            return
+        used = known.reshape(-1)[:1] if first_only else known
+        low, high = int(used.min()), int(used.max())
+        b.check(
+            low >= 0 and high < cos.shape[0],
+            "position_ids",
+            f"holds {low} to {high}",
+            f"0 to {cos.shape[0] - 1} because cos_cache has shape {cos.shape}",
+        )
+
     def _rotaries(self, b: Builder, call: Call) -> tuple[Rotary | None, Rotary | None]:
         if not self.do_rotary:
             return None, None
@@ -474,6 +491,7 @@ class GroupQueryAttention(Operator):
         )
         # A first prompt counts on from the first element, whatever the others say.
         offset = one or call.prompt
+        self._check_positions(b, cos, first_only=offset)
         strides = (0, 0, 1) if offset else (call.rows, 1, 0)
         positions = Positions(ids.as_type(dtypes.int32), *strides)
         rotary = Rotary(cos.shape[1], self.rotary_interleaved == 1, (cos, sin), positions=positions)
