@@ -12,8 +12,6 @@ import pytest
 
 # wgpu's window-system probe complains on machines without a desktop session.
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-# Mesa's software Vulkan spends most of a test run compiling: a third less without LLVM's optimizer.
-os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 from webgpu_ops.core.device import Device
 
