@@ -14,7 +14,7 @@ from webgpu_ops.core.device import Device
 from webgpu_ops.core.plan import Builder, Plan, Slot
 from webgpu_ops.core.stream import PreparedPlan
 from webgpu_ops.core.tensor import Tensor
-from webgpu_ops.errors import DeviceError, LimitError, ShapeError
+from webgpu_ops.errors import DeviceError, LimitError, ShapeError, WebGpuOpsError
 
 AddShader = Callable[[str, str], None]
 
@@ -237,6 +237,20 @@ def test_view_outside_is_refused(device: Device) -> None:
     for shape, offset in [((17,), 0), ((4,), 13), ((3, -1), 0), ((4,), -1)]:
         with pytest.raises(ShapeError, match="does not fit"):
             x.view(shape, offset)
+
+
+def test_careless_tensors_are_refused(device: Device) -> None:
+    x = Tensor.empty((4, 4), dtypes.float32, device)
+    for make in (
+        lambda: Tensor.empty(None, dtypes.float32, device),
+        lambda: Tensor.empty((2.5,), dtypes.float32, device),
+        lambda: Tensor.empty((1,), "nonsense", device),
+        lambda: Tensor.from_numpy([[1, 2], [3]], device),
+        lambda: x.view(None),
+        lambda: x.view((2,), offset=1.5),
+    ):
+        with pytest.raises(WebGpuOpsError):
+            make()
 
 
 def test_array_protocols(device: Device) -> None:

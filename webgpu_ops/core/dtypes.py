@@ -168,7 +168,10 @@ def from_onnx(elem_type: int) -> DType:
 
 def from_numpy(dtype: np.dtype) -> DType:
     """The type of a NumPy or ml_dtypes dtype; any string dtype maps to ``string``."""
-    dtype = np.dtype(dtype)
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError:
+        raise SchemaError(f"{dtype!r} is not an element type") from None
     if dtype.kind in "USO" or dtype.kind == "T":
         return string
     found = _BY_NUMPY.get(dtype.newbyteorder("="))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,7 +58,7 @@ class Tensor:
         dtype = dtype if isinstance(dtype, DType) else dtypes.from_numpy(dtype)
         if dtype == dtypes.string:
             raise ShapeError("strings stay on the host; they have no tensor on the device")
-        spec = TensorSpec(tuple(int(d) for d in shape), dtype)
+        spec = TensorSpec(_whole_numbers(shape, "shape"), dtype)
         if min(spec.shape, default=0) < 0:
             raise ShapeError(
                 f"a tensor cannot have shape {spec.shape}; expected numbers that are not negative"
@@ -70,7 +71,10 @@ class Tensor:
         cls, array: np.ndarray, device: Device | None = None, *, keep_host: bool = False
     ) -> Tensor:
         """Upload an array; with ``keep_host`` its values stay readable on the CPU as ``host``."""
-        array = np.asarray(array)
+        try:
+            array = np.asarray(array)
+        except ValueError as error:
+            raise ShapeError(f"cannot make a tensor of {type(array).__name__}: {error}") from None
         tensor = cls.empty(array.shape, dtypes.from_numpy(array.dtype), device)
         tensor.write(array)
         if keep_host:
@@ -120,7 +124,8 @@ class Tensor:
 
         One dimension may be -1 (the rest of this tensor, whole rows).
         """
-        dims = [int(d) for d in shape]
+        dims = list(_whole_numbers(shape, "shape"))
+        (offset,) = _whole_numbers([offset], "offset")
         if dims.count(-1) == 1:
             known = math.prod(d for d in dims if d != -1)
             rest = self.size - offset
@@ -178,6 +183,13 @@ class Tensor:
                 f"expected device {device.name!r} (number {device.uid})"
             )
         device.check_alive()
+
+
+def _whole_numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(v) for v in values)
+    except TypeError:
+        raise ShapeError(f"{what} is {values!r}; expected whole numbers") from None
 
 
 @dataclass(frozen=True)
