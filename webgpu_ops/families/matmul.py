@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from ..core import dtypes
 from ..core.dtypes import DType
-from ..core.plan import Builder, Constant, Shape, Slot, uniform_of
+from ..core.plan import MAX_ROUNDS, Builder, Constant, Shape, Slot, uniform_of
 from ..errors import UnsupportedError
 from .layout import View, broadcast_shapes, collapse, padded, wrapped
 from .registry import Operator, register
+from .standard.reduction import reduce
 
 Order = Literal["row", "column", "any"]
 
@@ -161,6 +162,12 @@ def matmul(
         rows = next(t for t in (1, 2, 4, 8) if t >= min(m, side)) if vector else 1
         template, workgroup = "matmul/tile", 8 if cpu else 32
         columns = side if vector and n > 4 * workgroup else 4
+        # The kernel takes four steps of k at once where it reads quads of both in its own arithmetic.
+        own = all(computing_type(v.slot.dtype) == compute for v in (left, right))
+        at_once = 4 if vector and own and "any" not in (order_of(left), order_of(right)) else 1
+        if layout.uniforms["k"] > at_once * MAX_ROUNDS:
+            split(b, a, w, out, at_once * MAX_ROUNDS, operands or {}, epilogue, uniforms)
+            return
         groups = -(-m // rows) * -(-n // (columns * workgroup))
         constants |= {"rows": rows, "columns": columns}
     b.dispatch(
@@ -171,6 +178,48 @@ def matmul(
         constants=constants,
         groups=groups * layout.batches,
         workgroup=workgroup,
+    )
+
+
+def split(
+    b: Builder,
+    a: Slot | View,
+    w: Slot | View,
+    out: Slot | View,
+    most: int,
+    operands: Mapping[str, Slot | View],
+    epilogue: str,
+    uniforms: Mapping[str, Any] | None,
+) -> None:
+    """Append a product in parts of at most ``most`` (a multiple of 4) steps of the inner dimension.
+
+    All parts but the last are a stack of products, whose sum the last one adds to its own.
+    """
+    target = View.of(out)
+    *batch, m, n = target.shape
+    k = View.of(a).shape[-1]
+    left, right = View.of(a).broadcast((*batch, m, k)), View.of(w).broadcast((*batch, k, n))
+    count = -(-k // most)
+    part = -(-k // (4 * count)) * 4
+    end = (count - 1) * part
+    down, across = left.strides[-1], right.strides[-2]
+    products = b.scratch("partial_products", (count - 1, *batch, m, n), computing_type(target.slot.dtype))
+    matmul(
+        b,
+        replace(left, shape=(count - 1, *batch, m, part), strides=(part * down, *left.strides)),
+        replace(right, shape=(count - 1, *batch, part, n), strides=(part * across, *right.strides)),
+        products,
+    )
+    earlier = b.scratch("earlier", (*batch, m, n), products.dtype)
+    reduce(b, products, earlier, axes=(0,), combine="a + b")
+    matmul(
+        b,
+        left.slice(-1, end, k - end),
+        right.slice(-2, end, k - end),
+        out,
+        operands={"earlier": earlier, **operands},
+        epilogue=f"x + earlier; {epilogue}",
+        uniforms=uniforms,
     )
 
 

@@ -10,10 +10,12 @@ from typing import Any, Literal
 from ..core import dtypes
 from ..core.dtypes import DType
 from ..core.plan import Builder, Slot, uniform_of
-from ..errors import SchemaError
+from ..errors import LimitError, SchemaError
+from .elementwise import elementwise
 from .layout import View, axis_of
 from .registry import Operator, register
 from .standard.copying import move
+from .standard.reduction import reduce
 
 
 def computing_type(dtype: DType) -> DType:
@@ -47,7 +49,26 @@ def normalize_rows(
     compute = computing_type(y.dtype)
     values: dict[str, Any] = {"rows": rows, "width": width, "epsilon": uniform_of(epsilon, compute)}
     # A software adapter pays for every barrier: a few lanes a row; a GPU wants a row to fill a wave.
-    lanes = 8 if b.caps.device_class == "cpu" else 64
+    # Four elements of a row cost up to three loops over them, and stores.
+    lanes = b.lanes(8 if b.caps.device_class == "cpu" else 64, -(-width // 4) * 24)
+    if lanes is None:
+        if source != "tensor":
+            raise LimitError(f"{b.op}: rows have {width} elements; expected fewer for this device")
+        skip_rows = max(1, (uniforms or {}).get("skip_rows", rows))
+        long_rows(
+            b,
+            reads,
+            y,
+            lines=(rows // skip_rows, skip_rows, width),
+            epsilon=epsilon,
+            gamma=gamma,
+            beta=beta,
+            mean=mean,
+            inv_std=inv_std,
+            total=total,
+            centered=centered,
+        )
+        return
     b.dispatch(
         "norm/row",
         reads={**reads, "gamma": gamma, "beta": beta},
@@ -56,6 +77,59 @@ def normalize_rows(
         constants={"source": source, "centered": centered, "compute": compute},
         groups=rows,
         workgroup=lanes,
+    )
+
+
+def long_rows(
+    b: Builder,
+    reads: Mapping[str, Slot | None],
+    y: Slot,
+    *,
+    lines: tuple[int, int, int],
+    epsilon: float,
+    gamma: Slot | None,
+    beta: Slot | None,
+    mean: Slot | None,
+    inv_std: Slot | None,
+    total: Slot | None,
+    centered: bool,
+) -> None:
+    """Append the normalization of rows too long for a workgroup, one step after the other.
+
+    ``lines`` is what x, whose leading rows share those of a skip, is seen as.
+    """
+    if not y.size:
+        return
+    repeats, skip_rows, width = lines
+    compute = computing_type(y.dtype)
+    row_shape = (repeats, skip_rows, 1)
+    added = {name: slot for name in ("x", "skip", "bias") if (slot := reads.get(name)) is not None}
+    shapes = {"x": lines, "skip": (1, skip_rows, width), "bias": (1, 1, width)}
+    terms = {name: slot.reshape(*shapes[name]) for name, slot in added.items()}
+    v = terms["x"]
+    if len(terms) > 1 or v.dtype != compute:
+        v = b.scratch("rows", lines, compute)
+        elementwise(b, " + ".join(terms), v, terms)
+    if total is not None:
+        elementwise(b, "v", total.reshape(*lines), {"v": v}, compute=compute, cast=True)
+    if centered:
+        middle = b.scratch("row_means", row_shape, compute)
+        reduce(b, v, middle, axes=(2,), combine="a + b", finish="a / u.count")
+        if mean is not None:
+            elementwise(b, "m", mean.reshape(*row_shape), {"m": middle}, compute=compute, cast=True)
+        off = v if v.role == "scratch" else b.scratch("rows", lines, compute)
+        elementwise(b, "v - m", off, {"v": v, "m": middle})
+        v = off
+    scale = b.scratch("row_scales", row_shape, compute)
+    reduce(b, v, scale, axes=(2,), each="x * x", combine="a + b", finish="a / u.count")
+    values = {"epsilon": uniform_of(epsilon, compute)}
+    elementwise(b, "1.0 / sqrt(x + u.epsilon)", scale, {"x": scale}, uniforms=values)
+    if inv_std is not None:
+        elementwise(b, "s", inv_std.reshape(*row_shape), {"s": scale}, compute=compute, cast=True)
+    factors = {name: slot.reshape(width) for name, slot in (("gamma", gamma), ("beta", beta)) if slot}
+    value = "v * s" + " * gamma" * ("gamma" in factors) + " + beta" * ("beta" in factors)
+    elementwise(
+        b, value, y.reshape(*lines), {"v": v, "s": scale, **factors}, compute=compute, cast=y.dtype != compute
     )
 
 

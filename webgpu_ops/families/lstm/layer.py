@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.dtypes import DType
-from ...core.plan import Builder, Constant, Slot, uniform_of
+from ...core.plan import MAX_ROUNDS, Builder, Constant, Slot, uniform_of
 from ...errors import SchemaError
 from ..elementwise import elementwise
 from ..layout import View, contiguous
@@ -125,11 +125,6 @@ class Attention:
         return sum(-(-rows * count // workgroup) * (inner + 4) for count, inner in parts) + 2 * rows * steps
 
 
-# How often an invocation may go round its loops in one dispatch: long dispatches look like a hang to
-# GPU drivers, and llvmpipe ends all loops of an invocation after 65535 rounds.
-_ROUNDS = 40_000
-
-
 @dataclass(frozen=True)
 class Tiling:
     """How the units, rows and inner sums of a step are shared out: constants of lstm/step.wgsl.
@@ -173,8 +168,8 @@ class Tiling:
                 rounds += attention.rounds(sizes, rows, workgroup)
             if not loops:
                 break
-            if units <= room and rounds <= _ROUNDS // 4:
-                return cls(True, units, rows, parts, workgroup, span, _ROUNDS // max(1, rounds))
+            if units <= room and rounds <= MAX_ROUNDS // 4:
+                return cls(True, units, rows, parts, workgroup, span, MAX_ROUNDS // max(1, rounds))
         return cls(False, units, rows, parts, workgroup, span, 1)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import dtypes
 from ...core.dtypes import DType
-from ...core.plan import Builder, Shape, Slot, uniform_of
+from ...core.plan import MAX_ROUNDS, Builder, Shape, Slot, uniform_of
 from ...errors import UnsupportedError
+from ..elementwise import elementwise
 from ..layout import View, axes_of, axis_of, collapse, padded, wrapped
 from ..registry import Operator, register
 from .creation import fill
@@ -20,6 +21,13 @@ from .creation import fill
 def computing_type(dtype: DType) -> DType:
     """The type in which sums of ``dtype`` are made: the narrow floats use float32."""
     return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def partial_type(dtype: DType) -> DType:
+    """A type that holds what goes on in the arithmetic of ``dtype`` unrounded."""
+    if dtype.is_integer and dtype.bits < 32:
+        return dtypes.int32 if dtype.kind == "int" else dtypes.uint32
+    return computing_type(dtype)
 
 
 def reduce(
@@ -31,12 +39,13 @@ def reduce(
     each: str = "x",
     combine: str,
     finish: str = "a",
+    count: int | None = None,
 ) -> None:
     """Append ``y = finish(combine over axes of each(x))`` in the arithmetic of ``y``'s type.
 
     ``each`` is an expression of ``x`` (one element), ``combine`` of ``a`` and ``b`` (partial
-    results, in any order), ``finish`` of ``a`` and ``u.count`` (how many elements went in). No
-    reduced axis may be empty; kept and reduced dimensions may alternate.
+    results, in any order), ``finish`` of ``a`` and ``u.count`` (how many elements went in, or
+    ``count``). No reduced axis may be empty; kept and reduced dimensions may alternate.
     """
     view = View.of(x)
     compute = computing_type(y.dtype)
@@ -56,6 +65,12 @@ def reduce(
     lanes = 1
     if length >= 64 and y.size < (64 if cpu else 4096):
         lanes = 8 if cpu else 64
+    # Longer ones are made in parts, which are then reduced themselves.
+    rounds = 4 * length * (1 if len(reduced_shape) == 1 else 1 + len(reduced_shape))
+    parts = -(-rounds // (lanes * MAX_ROUNDS))
+    whole, ending = y, finish
+    if parts > 1:
+        y, finish = b.scratch("partial_results", (y.size, parts), partial_type(compute)), "a"
     quads = -(-y.size // 4)
     b.dispatch(
         "standard/reduce",
@@ -64,8 +79,9 @@ def reduce(
         uniforms={
             "size": y.size,
             "length": length,
+            "parts": parts,
             "offset": view.offset,
-            "count": uniform_of(length, compute),
+            "count": uniform_of(count or length, compute),
             "kept_rank": len(kept_shape),
             "kept_shape": padded(kept_shape),
             "kept_strides": wrapped(kept_strides),
@@ -84,6 +100,8 @@ def reduce(
         groups=quads if lanes > 1 else -(-quads // 64),
         workgroup=lanes if lanes > 1 else 64,
     )
+    if parts > 1:
+        reduce(b, y, whole, axes=(1,), combine=combine, finish=ending, count=count or length)
 
 
 @dataclass(frozen=True)
@@ -197,7 +215,12 @@ def softmax(
     if not x.size:
         return
     compute = computing_type(x.dtype)
-    lanes = 8 if b.caps.device_class == "cpu" else 64
+    # What four elements cost: two loops over them, and stores; float64 has loops in its functions.
+    quad = 20 if compute.bits == 32 else 400
+    lanes = b.lanes(8 if b.caps.device_class == "cpu" else 64, -(-width // 4) * quad)
+    if lanes is None or (inner > 1 and width * quad > MAX_ROUNDS):
+        long_softmax(b, x.reshape(outer, width, inner), y.reshape(outer, width, inner), log=log)
+        return
     b.dispatch(
         "standard/softmax",
         reads={"x": x},
@@ -213,6 +236,20 @@ def softmax(
     )
 
 
+def long_softmax(b: Builder, x: Slot, y: Slot, *, log: bool) -> None:
+    """Append ``y = softmax(x)`` along the second of three dimensions, however long."""
+    outer, _, inner = x.shape
+    compute = computing_type(x.dtype)
+    top = b.scratch("largest", (outer, 1, inner), compute)
+    reduce(b, x, top, axes=(1,), combine=_GREATER)
+    rest = y if y.dtype == compute else b.scratch("distances", x.shape, compute)
+    elementwise(b, "x - top", rest, {"x": x, "top": top})
+    total = b.scratch("total", top.shape, compute)
+    reduce(b, rest, total, axes=(1,), each="exp(x)", combine="a + b")
+    value = "x - log(total)" if log else "exp(x) / total"
+    elementwise(b, value, y, {"x": rest, "total": total}, compute=compute, cast=y.dtype != compute)
+
+
 @register("CumSum", domain="")
 @dataclass(frozen=True, kw_only=True)
 class CumSum(Operator):
@@ -225,17 +262,45 @@ class CumSum(Operator):
         x = b.need("x")
         axis = axis_of(b, int(b.host("axis").reshape(())), x.rank)
         inner = math.prod(x.shape[axis + 1 :])
-        length = x.shape[axis]
-        lines = x.size // max(1, length)
+        scan(
+            b,
+            x,
+            b.output("y", x.shape, x.dtype),
+            length=x.shape[axis],
+            inner=inner,
+            exclusive=bool(self.exclusive),
+            reverse=bool(self.reverse),
+        )
+
+
+def scan(
+    b: Builder, x: Slot, y: Slot, *, length: int, inner: int, exclusive: bool, reverse: bool = False
+) -> None:
+    """Append ``y``: the running sums of ``x`` along the middle of ``[outer, length, inner]``.
+
+    A long line is scanned in parts, each of which begins with the sum of those before it.
+    """
+    compute = computing_type(x.dtype)
+    # An eighth of the bound, since a store of a narrow element loops too.
+    part = min(max(1, length), MAX_ROUNDS // 8)
+    parts = -(-length // part)
+    lines = x.size // max(1, length)
+
+    def walk(target: Slot, before: Slot | None, totals: bool) -> None:
         b.dispatch(
             "standard/scan",
-            reads={"x": x},
-            writes={"y": b.output("y", x.shape, x.dtype)},
-            uniforms={"lines": lines, "length": length, "inner": inner},
-            constants={
-                "exclusive": bool(self.exclusive),
-                "reverse": bool(self.reverse),
-                "compute": computing_type(x.dtype),
-            },
-            threads=lines,
+            reads={"x": x, "before": before},
+            writes={"y": target},
+            uniforms={"lines": lines, "length": length, "inner": inner, "part": part, "parts": parts},
+            constants={"exclusive": exclusive, "reverse": reverse, "totals": totals, "compute": compute},
+            threads=lines * parts,
         )
+
+    before = None
+    if parts > 1:
+        sums, before = (
+            b.scratch(name, (lines, parts), partial_type(compute)) for name in ("part_sums", "sums_before")
+        )
+        walk(sums, None, totals=True)
+        scan(b, sums, before, length=parts, inner=1, exclusive=True)
+    walk(y, before, totals=False)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ...core import dtypes
-from ...core.plan import Builder
+from ...core.plan import MAX_ROUNDS, Builder, Slot
 from ..layout import axis_of
 from ..registry import Operator, register
 
@@ -36,16 +36,33 @@ class Arg(Operator):
         lanes = 1
         if length >= 64 and y.size < (64 if cpu else 4096):
             lanes = 8 if cpu else 64
-        b.dispatch(
-            "standard/arg",
-            reads={"x": x},
-            writes={"y": y},
-            uniforms={"size": y.size, "length": length, "inner": math.prod(x.shape[axis + 1 :])},
-            constants={
-                "largest": self.op == "ArgMax",
-                "last": bool(self.select_last_index),
-                "lanes": lanes,
-            },
-            groups=y.size if lanes > 1 else -(-y.size // 64),
-            workgroup=lanes if lanes > 1 else 64,
-        )
+
+        def search(places: Slot | None, count: int, target: Slot, parts: int) -> None:
+            b.dispatch(
+                "standard/arg",
+                reads={"x": x, "places": places},
+                writes={"y": target},
+                uniforms={
+                    "size": target.size,
+                    "length": length,
+                    "inner": math.prod(x.shape[axis + 1 :]),
+                    "count": count,
+                    "parts": parts,
+                },
+                constants={
+                    "largest": self.op == "ArgMax",
+                    "last": bool(self.select_last_index),
+                    "lanes": lanes,
+                },
+                groups=target.size if lanes > 1 else -(-target.size // 64),
+                workgroup=lanes if lanes > 1 else 64,
+            )
+
+        # A long line is searched in parts; then the search is among what they found.
+        places, count = None, length
+        while count > lanes * MAX_ROUNDS:
+            parts = -(-count // (lanes * MAX_ROUNDS))
+            found = b.scratch("found", (y.size, parts), dtypes.uint32)
+            search(places, count, found, parts)
+            places, count = found, parts
+        search(places, count, y, 1)

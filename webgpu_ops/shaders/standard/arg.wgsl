@@ -3,6 +3,9 @@
 
   last    of equal elements the last one counts, else the first
   lanes   1: an invocation searches a line; WG: a workgroup searches it together
+  places  nothing: the u.count elements of a line are searched; else those at these u.count indices
+
+  With u.parts above 1, that many results, side by side, share the elements of each line.
 #}
 {% set F = arith(x) %}
 {% set floats = F.kind in ("f32", "f64") %}
@@ -24,11 +27,19 @@ fn wins(b: Found, a: Found) -> bool {
     return {{ F("new_value > old_value" if largest else "new_value < old_value") }};
 }
 
-fn search(line: u32, first: u32, step: u32) -> Found {
-    let base = line / u.inner * u.length * u.inner + line % u.inner;
-    var best = Found(load_x(base + first * u.inner), first);
-    for (var i = first + step; i < u.length; i += step) {
-        let next = Found(load_x(base + i * u.inner), i);
+// Number i of what is searched of a line.
+fn found(line: u32, i: u32) -> Found {
+    let place = {{ "load_places(line * u.count + i)" if places else "i" }};
+    return Found(load_x((line / u.inner * u.length + place) * u.inner + line % u.inner), place);
+}
+
+// What result i makes of the elements that fall to one of its lanes.
+fn search(i: u32, own: u32, lanes: u32) -> Found {
+    let line = i / u.parts;
+    let first = i % u.parts * lanes + own;
+    var best = found(line, min(first, u.count - 1u));
+    for (var k = first + u.parts * lanes; k < u.count; k += u.parts * lanes) {
+        let next = found(line, k);
         if (wins(next, best)) { best = next; }
     }
     return best;
@@ -41,7 +52,7 @@ var<workgroup> best_of: array<Found, WG>;
 {% call kernel() %}
 #% if lanes > 1
     if (group >= u.size) { return; }
-    best_of[lane] = search(group, min(lane, u.length - 1u), WG);
+    best_of[lane] = search(group, lane, WG);
     workgroupBarrier();
     if (lane != 0u) { return; }
     var best = best_of[0];

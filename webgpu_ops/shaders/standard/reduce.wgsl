@@ -7,6 +7,8 @@
   lanes     1: an invocation makes four results; WG: a workgroup makes four results together
   flat      the reduced elements are evenly spaced
   compute   the type whose arithmetic is used
+
+  With u.parts above 1, that many results, side by side, share the elements of each kept index.
 #}
 {% set F = arith(compute) %}
 alias number = {{ F.scalar }};
@@ -50,8 +52,11 @@ fn reduced_at(i: u32) -> u32 {
 #% endif
 }
 
-// Elements first, first + step, ... of the reduced ones that belong to the result at `base`.
-fn fold(base: u32, first: u32, step: u32) -> number {
+// What result i makes of the elements that fall to one of its lanes.
+fn fold(i: u32, own: u32, lanes: u32) -> number {
+    let base = kept_at(i / u.parts);
+    let first = i % u.parts * lanes + own;
+    let step = u.parts * lanes;
     var a = each(load_x(base + reduced_at(first)));
     for (var j = first + step; j < u.length; j += step) {
         a = combine(a, each(load_x(base + reduced_at(j))));
@@ -69,7 +74,7 @@ var<workgroup> lane_parts: array<number, {{ 4 * lanes }}>;
     if (i >= u.size) { return; }
     let n = min(4u, u.size - i);
     var result: y_quad;
-    for (var k = 0u; k < n; k++) { result[k] = finish(fold(kept_at(i + k), 0u, 1u)); }
+    for (var k = 0u; k < n; k++) { result[k] = finish(fold(i + k, 0u, 1u)); }
     store4_y(i, result, n);
 #% else
     let i = group * 4u;
@@ -77,7 +82,7 @@ var<workgroup> lane_parts: array<number, {{ 4 * lanes }}>;
     let n = min(4u, u.size - i);
     let busy = min(WG, u.length);
     if (lane < busy) {
-        for (var k = 0u; k < n; k++) { lane_parts[k * WG + lane] = fold(kept_at(i + k), lane, WG); }
+        for (var k = 0u; k < n; k++) { lane_parts[k * WG + lane] = fold(i + k, lane, WG); }
     }
     workgroupBarrier();
     if (lane != 0u) { return; }
