@@ -69,12 +69,10 @@ fn soften(x: f32) -> f32 {
     return u.softcap * tanh_f32(x / u.softcap);
 }
 
-// A scaled and softcapped score with bias and mask; HIDDEN outside `see` or where they say -inf.
+// A scaled and softcapped score with bias and mask; HIDDEN outside `see` or where they say -inf. Keys that
+// are NOWHERE are left to the caller.
 fn logit(score: f32, s: Span, see: vec2<i32>, b: u32, h: u32, i: u32, j: i32) -> f32 {
     if (j < see.x || j >= see.y) { return HIDDEN; }
-#% if table or picks
-    if (place(s, b, u32(j)).y == NOWHERE) { return HIDDEN; }
-#% endif
 #% if blocks
     if (!sees_block(h % u.block_layouts, u32(s.query + i32(i)) / u.block_size, u32(j) / u.block_size)) { return HIDDEN; }
 #% endif

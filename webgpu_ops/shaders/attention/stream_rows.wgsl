@@ -13,6 +13,9 @@ const ROWS: u32 = {{ tile_rows }}u;
 const QUADS: u32 = {{ lane_quads }}u;  // quads of output channels that an invocation takes at a time
 
 var<workgroup> shares: array<f32, {{ tile_rows * (8 * keys + 1) }}>;  // products, then softmax shares
+#% if table or picks
+var<workgroup> places: array<vec2<u32>, BLOCK>;  // where the keys at hand lie
+#% endif
 var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multiplied by
 
 {% call kernel() %}
@@ -89,6 +92,11 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
         x[{{ r * keys + t }}] = x{{ r }}_{{ t }};
 #% endfor
 #% endfor
+#% if table or picks
+#% for t in range(keys)
+        places[lane + {{ 8 * t }}u] = p{{ t }};
+#% endfor
+#% endif
         for (var r = 0u; r < live; r++) {
             for (var t = 0u; t * 8u < count; t++) {
                 shares[r * PITCH + t * 8u + lane] = x[r * {{ keys }}u + t];
@@ -100,7 +108,10 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
             let row = lane * PITCH;
             var high = top;
             for (var n = 0u; n < count; n++) {
-                let z = logit(soften(shares[row + n] * u.scale), s, see, b, h, i, j + i32(n));
+                var z = logit(soften(shares[row + n] * u.scale), s, see, b, h, i, j + i32(n));
+#% if table or picks
+                if (places[n].y == NOWHERE) { z = HIDDEN; }
+#% endif
                 shares[row + n] = z;
                 high = max(high, z);
             }
@@ -126,7 +137,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% endfor
 #% endfor
             for (var n = 0u; n < count; n++) {
-                let p = place(s, b, u32(j) + n);
+                let p = {{ "places[n]" if table or picks else "place(s, b, u32(j) + n)" }};
 #% for q in range(lane_quads)
                 let v{{ q }} = read_v(p.x, kv, p.y, c + {{ 4 * q }}u);
 #% endfor

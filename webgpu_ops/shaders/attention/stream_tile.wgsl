@@ -11,6 +11,9 @@ const PITCH: u32 = 9u;  // quads a staged row: one of padding keeps rows in diff
 
 var<workgroup> queries: array<vec4<f32>, {{ 8 * per * 9 }}>;
 var<workgroup> staged: array<vec4<f32>, 288>;     // 32 keys, then 32 values, of 32 channels
+#% if table or picks
+var<workgroup> places: array<vec2<u32>, BLOCK>;   // where the keys at hand lie
+#% endif
 var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight scores, then softmax shares
 
 {% call kernel() %}
@@ -66,6 +69,10 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
         let last = min(m_first + TILE - 1u, m_last) / u.group;
         if (!sees_any(s, kv, m_first / u.group, last, j, min(j + BLOCK, end))) { continue; }
 #% endif
+#% if table or picks
+        if (lane < 32u) { places[lane] = place(s, b, u32(min(j + i32(lane), end - 1))); }
+        workgroupBarrier();
+#% endif
 #% for r in range(per)
         var x{{ r }} = vec4<f32>(0.0);
 #% endfor
@@ -82,7 +89,7 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
                 let row = j + i32(n / 8u);
                 var k = vec4<f32>(0.0);
                 if (c < u.channels && row < end) {
-                    let p = place(s, b, u32(row));
+                    let p = {{ "places[n / 8u]" if table or picks else "place(s, b, u32(row))" }};
                     k = read_k(p.x, kv, p.y, c);
                 }
                 staged[(n / 8u) * PITCH + n % 8u] = k;
@@ -105,6 +112,9 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
 #% for t in range(4)
         x{{ r }}[{{ t }}] = logit(soften(x{{ r }}[{{ t }}] * u.scale), s, vec2<i32>(see{{ r }}.x, min(see{{ r }}.y, end)),
             b, h{{ r }}, i{{ r }}, j + i32(across) + {{ 8 * t }});
+#% if table or picks
+        if (places[across + {{ 8 * t }}u].y == NOWHERE) { x{{ r }}[{{ t }}] = HIDDEN; }
+#% endif
 #% endfor
         shares[(down * {{ per }}u + {{ r }}u) * 33u + across] = max(max(x{{ r }}.x, x{{ r }}.y), max(x{{ r }}.z, x{{ r }}.w));
 #% endfor
@@ -135,7 +145,7 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
                 let row = j + i32(n / 8u);
                 var v = vec4<f32>(0.0);
                 if (c < u.value_channels && row < end) {
-                    let p = place(s, b, u32(row));
+                    let p = {{ "places[n / 8u]" if table or picks else "place(s, b, u32(row))" }};
                     v = read_v(p.x, kv, p.y, c);
                 }
                 staged[(n / 8u) * PITCH + n % 8u] = v;
