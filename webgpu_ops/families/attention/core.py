@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ...core import dtypes
-from ...core.plan import Builder, Constant, Shape, Slot, f32, i32
+from ...core.plan import MAX_ROUNDS, Builder, Constant, Shape, Slot, f32, i32
 
 UNBOUNDED = 1 << 29
 
@@ -339,13 +339,17 @@ class Attention:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How rows and keys are dealt out: rows a tile, keys a step, and how many workers are wanted."""
+    """How rows and keys are dealt out: rows a tile, keys a step, and how many workers are wanted.
+
+    A worker walks at most ``most`` keys.
+    """
 
     template: str
     workgroup: int
     tile: int
     keys: int
     workers: int
+    most: int
 
     @classmethod
     def of(cls, b: Builder, a: Attention) -> Tiling:
@@ -354,8 +358,11 @@ class Tiling:
             rows = -(-a.tokens // max(1, a.span.entries)) * a.heads.group
         if b.caps.device_class == "cpu":
             tile = 1 if rows == 1 else 4 if rows <= 4 else 8
-            return cls("attention/stream_rows", 8, tile, 64, 16)
-        return cls("attention/stream_tile", 64, 8 if rows <= 8 else 32, 64, 256)
+            # What 32 keys take: their products, the tile's shares, and sums of 64 channels at a time.
+            h = a.heads
+            rounds = -(-h.size // 4) + 5 * tile + 2 * 32 + 33 * -(-h.value_size // 64) + 8
+            return cls("attention/stream_rows", 8, tile, 64, 16, max(1, MAX_ROUNDS // rounds) * 32)
+        return cls("attention/stream_tile", 64, 8 if rows <= 8 else 32, 64, 256, UNBOUNDED)
 
 
 @dataclass(frozen=True)
@@ -377,7 +384,8 @@ class Course:
         else:
             tiles = -(-h.group_rows // tiling.tile)
             lines = h.batch * h.kv_heads * tiles
-        return cls(tiling, tiles, lines, max(1, min(-(-tiling.workers // lines), -(-a.reach // tiling.keys))))
+        wanted = min(-(-tiling.workers // lines), -(-a.reach // tiling.keys))
+        return cls(tiling, tiles, lines, max(1, wanted, -(-(a.reach + tiling.tile) // tiling.most)))
 
     @property
     def few(self) -> bool:
@@ -405,14 +413,14 @@ def attend(b: Builder, a: Attention, *others: Attention) -> None:
     """Append the steps of one attention.
 
     ``others`` describe further keys of the same queries, which join the same softmax; output, sink and
-    scores are those of ``a``. Whether the keys are split depends on the number of rows alone: a growing
-    cache keeps its pipelines, and the number of splits is a uniform.
+    scores are those of ``a``. Whether the keys are split depends on the number of rows alone, up to many
+    thousands of keys: a growing cache keeps its pipelines, and the number of splits is a uniform.
     """
     h = a.heads
     if a.rows == 0 or h.value_size == 0:
         return
     courses = [Course.of(b, x) for x in (a, *others)]
-    split = bool(others) or courses[0].few
+    split = bool(others) or courses[0].few or courses[0].splits > 1
     b.path = "split keys" if split else "streaming"
     quads = -(-h.value_size // 4)
     needs_stats = a.scores is not None and a.scores.stage == "weights"
