@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import tempfile
 import threading
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -16,6 +18,10 @@ from .memory import BufferPool
 from .plan import PORTABLE, Capabilities, DeviceClass
 from .program import NATIVE_TYPES, ProgramCache
 from .stream import Stream
+
+# Without a desktop session, wgpu's search for window systems prints an error for each adapter.
+if sys.platform == "linux":
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 OPTIONAL_FEATURES = NATIVE_TYPES | {"subgroup"}
 

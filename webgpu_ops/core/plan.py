@@ -279,6 +279,9 @@ class Plan:
     def scratch_bytes(self) -> int:
         return sum(s.nbytes for s in self.scratch)
 
+    def __str__(self) -> str:
+        return self.describe()
+
     def describe(self) -> str:
         """A printable summary: path, outputs, scratch and steps."""
         lines = [f"{self.op}: {self.path}"]
