@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from webgpu_ops import Device, SchemaError, ShapeError, plan, run
 from webgpu_ops.core import dtypes
-from webgpu_ops.core.plan import PORTABLE, Plan, TensorSpec
+from webgpu_ops.core.plan import PORTABLE, Capabilities, Plan, TensorSpec
 from webgpu_ops.core.program import render
+from webgpu_ops.errors import LimitError
 
 # One worker keeps the pipelines of a file.
 pytestmark = pytest.mark.xdist_group("longformer")
@@ -104,7 +106,7 @@ def test_no_tokens(device: Device) -> None:
 # Plans
 
 
-def planned(rows: int, hidden: int = 64, window: int = 32) -> Plan:
+def planned(rows: int, hidden: int = 64, *, capabilities: Capabilities = PORTABLE) -> Plan:
     shapes = {name: x.shape for name, x in call(batch=1).items()}
     shapes |= {"input": (1, rows, hidden), "mask": (1, rows), "global": (1, rows)}
     for prefix in ("", "global_"):
@@ -113,7 +115,7 @@ def planned(rows: int, hidden: int = 64, window: int = 32) -> Plan:
         name: TensorSpec(shape, dtypes.int32 if name == "global" else dtypes.float32)
         for name, shape in shapes.items()
     }
-    return plan("LongformerAttention", inputs, {"num_heads": HEADS, "window": window}, capabilities=PORTABLE)
+    return plan("LongformerAttention", inputs, {"num_heads": HEADS, "window": 32}, capabilities=capabilities)
 
 
 def test_memory_grows_with_the_tokens_alone() -> None:
@@ -124,6 +126,19 @@ def test_memory_grows_with_the_tokens_alone() -> None:
 def test_a_longer_sequence_keeps_its_shaders() -> None:
     few, many = ([render(d, PORTABLE) for d in planned(n).dispatches] for n in (8192, 16384))
     assert few == many
+
+
+def test_many_tokens_are_sorted_by_more_invocations() -> None:
+    def lanes(rows: int) -> int:
+        cpu = replace(PORTABLE, device_class="cpu")
+        return next(
+            d.workgroup for d in planned(rows, 2, capabilities=cpu).dispatches if "tokens" in d.template
+        )
+
+    assert lanes(1 << 15) == 8
+    assert lanes(1 << 20) == 128
+    with pytest.raises(LimitError, match="LongformerAttention: 4194304 tokens are more than"):
+        lanes(1 << 22)
 
 
 @pytest.mark.parametrize(

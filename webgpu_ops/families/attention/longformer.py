@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...core import dtypes
 from ...core.plan import Builder, Slot
-from ...errors import SchemaError
+from ...errors import LimitError, SchemaError
 from ..matmul import matmul
 from ..registry import Operator, register
 from ..standard.indexing import gather
@@ -69,6 +69,9 @@ class Longformer(Operator):
         cumulative = b.scratch("cumulative", (batch + 1,), dtypes.int32)
         places = b.scratch("places", (batch, rows), dtypes.uint32)
         queries = b.scratch("queries", (tokens,), dtypes.int32)
+        lanes = b.lanes(8 if b.caps.device_class == "cpu" else 256, 2 * tokens + 80 * batch)
+        if lanes is None:
+            raise LimitError(f"{self.op}: {tokens} tokens are more than one workgroup sorts")
         b.dispatch(
             "attention/tokens",
             reads={"mask": b.need("mask"), "flags": b.need("global")},
@@ -82,7 +85,7 @@ class Longformer(Operator):
             },
             uniforms={"batch": batch, "rows": rows},
             groups=1,
-            workgroup=8 if b.caps.device_class == "cpu" else 256,
+            workgroup=lanes,
         )
         near = b.scratch("near", (batch, rows, hidden), dtypes.float32)
         window = Attention(
