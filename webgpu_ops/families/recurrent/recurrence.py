@@ -4,10 +4,11 @@ For one value head, with state S [dk, dv] and ``rate`` 1 unless a delta rule ret
 
     S = exp(g) S + k (rate (v - exp(g) S^T k))^T        o = scale S^T q
 
-*Recurrent*: one dispatch, the state in registers; short sequences and decoding. *Chunked*: two
-dispatches, whatever the length. The first solves each chunk's triangular system (the WY form) for
-all chunks at once, the second walks the chunks with products of matrices. Where the states after
-the last few tokens are wanted, a third goes over these token by token.
+*Recurrent*: one dispatch (on a software adapter one every few hundred tokens), the state in
+registers; short sequences and decoding. *Chunked*: two dispatches, whatever the length. The first
+solves each chunk's triangular system (the WY form) for all chunks at once, the second walks the
+chunks with products of matrices. Where the states after the last few tokens are wanted, a third goes
+over these token by token.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...core.dtypes import float32
-from ...core.plan import Builder, Slot
+from ...core.plan import MAX_ROUNDS, Builder, Slot
 
 RULES = ("linear", "gated", "delta", "gated_delta")
 CHUNKED_FROM = 64  # tokens from which the chunks' fixed cost pays
@@ -79,6 +80,11 @@ class Recurrence:
     initial_slot: int = 0
     first: int = 0
     """Tokens of each request that another part of the call has dealt with."""
+
+    @property
+    def longest(self) -> int:
+        """No request has more tokens."""
+        return self.tokens if self.length is None else self.length
 
     @property
     def queries(self) -> int:
@@ -147,7 +153,7 @@ class Recurrence:
         return {
             "tokens": self.tokens,
             "batch": self.batch,
-            "length": self.length or 0,
+            "length": self.longest,
             "pitch": self.tokens // max(self.batch, 1),
             "first": self.first,
             "heads_v": self.heads_v,
@@ -168,12 +174,47 @@ class Recurrence:
         }
 
     def _recurrent(self, b: Builder) -> None:
+        """One walk through the tokens; on a software adapter several, if they exceed its rounds."""
+        parts, channels = self._sharing(b)
+
+        def terms(count: int) -> int:
+            return -(-count // parts) * (parts + 1)
+
+        rounds = 2 * channels + terms(11) + 24 + (self.queries - 1) * (channels + terms(5) + 12)
+        if self.state_update is not None:
+            rounds += 3 * channels + 16
+        cpu = b.caps.device_class == "cpu"
+        most = max(MAX_ROUNDS // rounds, self.window) if cpu else self.longest
+        part, done = self, 0
+        if self.longest > most:
+            # Between the walks the state is not rounded, whatever type the caller's has.
+            between = b.scratch("between", (self.batch, self.heads_v, self.dk, self.dv), float32)
+            while self.longest - done > most:
+                # The last walk leaves the states of the whole window.
+                count = min(most, self.longest - done - self.window)
+                replace(part, length=count, final_state=between, window=1)._walk(b)
+                done += count
+                part = replace(
+                    self,
+                    first=self.first + done,
+                    length=self.longest - done,
+                    initial_state=between,
+                    initial_slot=0,
+                )
+        part._walk(b)
+
+    def _sharing(self, b: Builder) -> tuple[int, int]:
+        """How many lanes share a state's columns, and the key channels of each."""
         # Key channels a lane: few make barriers dear, many overflow a GPU's registers.
         wanted = 16 if b.caps.device_class == "cpu" else 8
-        parts, workgroup = 1, 64
+        parts = 1
         while parts < 32 and parts * wanted < self.dk:
             parts *= 2
-        channels = -(-self.dk // (parts * 4)) * 4  # rounded, so that near head sizes share a pipeline
+        return parts, -(-self.dk // (parts * 4)) * 4  # rounded, so that near head sizes share a pipeline
+
+    def _walk(self, b: Builder) -> None:
+        parts, channels = self._sharing(b)
+        workgroup = 64
         quads = -(-self.dv // 4)
         if parts > 1:  # lanes that meet at a barrier must walk the same tokens
             quads = -(-quads * parts // workgroup) * workgroup // parts

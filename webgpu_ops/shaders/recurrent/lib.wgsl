@@ -1,23 +1,20 @@
 // The call as every recurrence kernel sees it. Tokens of all requests lie on one axis; request b
-// owns tokens request_begin(b) .. request_end(b). Whatever cu_seqlens holds, both stay inside it.
+// owns tokens whole_begin(b) .. whole_end(b), of which u.length from the u.first on are this run's:
+// request_begin(b) .. request_end(b). Whatever cu_seqlens holds, all stay inside the axis.
 // `head` counts states: one for each value head. `reader` counts query heads and outputs, u.queries
 // for each state.
 
-fn request_begin(b: u32) -> u32 {
 #% if cu_seqlens
-    return u32(clamp(load_cu_seqlens(b), 0, i32(u.tokens)));
+fn whole_begin(b: u32) -> u32 { return u32(clamp(load_cu_seqlens(b), 0, i32(u.tokens))); }
+fn whole_end(b: u32) -> u32 { return max(whole_begin(b), whole_begin(b + 1u)); }
+fn request_begin(b: u32) -> u32 { return min(whole_begin(b) + u.first, whole_end(b)); }
+fn request_end(b: u32) -> u32 { return min(request_begin(b) + u.length, whole_end(b)); }
 #% else
-    return b * u.pitch + u.first;
+fn whole_begin(b: u32) -> u32 { return b * u.pitch; }
+fn whole_end(b: u32) -> u32 { return (b + 1u) * u.pitch; }
+fn request_begin(b: u32) -> u32 { return b * u.pitch + u.first; }
+fn request_end(b: u32) -> u32 { return request_begin(b) + u.length; }
 #% endif
-}
-
-fn request_end(b: u32) -> u32 {
-#% if cu_seqlens
-    return max(request_begin(b), request_begin(b + 1u));
-#% else
-    return request_begin(b) + u.length;
-#% endif
-}
 
 // First element of a head's row in query, key and value; packed QKV differs by offset and stride.
 fn query_row(t: u32, reader: u32) -> u32 {

@@ -62,7 +62,7 @@ fn total(lane: u32, terms: array<f32, TERMS>, count: u32) -> array<f32, TERMS> {
 #% if state_update
     var captured = 0u;
     if (request < u.batch) {
-        captured = min(u32(clamp(load_capture_count(request), 0, i32(u.capacity))), end - begin);
+        captured = min(u32(clamp(load_capture_count(request), 0, i32(u.capacity))), whole_end(request) - whole_begin(request));
     }
     let keys_at = u.capacity * u.heads_v;
     let deltas_at = keys_at + u.capacity * (u.heads_v / u.key_sharing) * u.dk;
@@ -145,7 +145,7 @@ fn total(lane: u32, terms: array<f32, TERMS>, count: u32) -> array<f32, TERMS> {
         }
 #% endif
 #% if state_update
-        let local = t - begin;
+        let local = t - whole_begin(request);
         if (local < captured && columns > 0u) {
             for (var c = 0u; c < columns && writes; c++) {
                 store_state_update(update + deltas_at + (local * u.heads_v + head) * u.dv + v0 + c, delta[c]);
@@ -171,7 +171,13 @@ fn total(lane: u32, terms: array<f32, TERMS>, count: u32) -> array<f32, TERMS> {
 #% endif
 #% if cu_seqlens
     // Tokens that a malformed cu_seqlens leaves to no request read as zero.
-    for (var t = 0u; t < begin && request == 0u && writes; t++) { clear(t, head, v0, columns); }
-    for (var t = end; t < u.tokens && request + 1u == u.batch && writes; t++) { clear(t, head, v0, columns); }
+    if (!writes) { return; }
+    let last = min(u.first + u.length, u.tokens);
+    if (request == 0u) {
+        for (var t = u.first; t < min(whole_begin(0u), last); t++) { clear(t, head, v0, columns); }
+    }
+    if (request + 1u == u.batch) {
+        for (var t = max(whole_end(request), u.first); t < last; t++) { clear(t, head, v0, columns); }
+    }
 #% endif
 {% endcall %}
