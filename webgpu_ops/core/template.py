@@ -16,10 +16,10 @@ ENTRY = """\
 fn main(
     @builtin(workgroup_id) workgroup_id: vec3<u32>,
     @builtin(num_workgroups) num_workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) lane: u32,{more}
 ) {{
     let group = workgroup_id.x + workgroup_id.y * num_workgroups.x;
-    let thread = group * WG + lane;
+    let thread = group * WG + lane;{also}
 {body}
 }}"""
 
@@ -54,10 +54,19 @@ def render(template: str, context: dict[str, Any]) -> str:
 
 
 def kernel(workgroup: int) -> Callable[..., str]:
-    """The ``{% call kernel() %}`` block: the entry point around a template's body."""
+    """The ``{% call kernel() %}`` block: the entry point around a template's body.
 
-    def wrap(caller: Callable[[], str]) -> str:
-        return ENTRY.format(workgroup=workgroup, body=caller().rstrip())
+    ``kernel(quads=True)`` also defines ``quad_lane``, the place of an invocation among the four that
+    ``quadBroadcast`` reaches; the plan has seen to it that the adapter has subgroups.
+    """
+
+    def wrap(quads: bool = False, *, caller: Callable[[], str]) -> str:
+        return ENTRY.format(
+            workgroup=workgroup,
+            body=caller().rstrip(),
+            more="\n    @builtin(subgroup_invocation_id) subgroup_lane: u32," if quads else "",
+            also="\n    let quad_lane = subgroup_lane % 4u;" if quads else "",
+        )
 
     return wrap
 

@@ -126,15 +126,20 @@ def project(
     ``out`` is float32 [pairs, lines]. The epilogue is made of expressions of ``x``, ``bias`` (of the
     expert) and ``other`` (shaped as ``out``), as in :func:`~webgpu_ops.families.matmul.matmul`.
     """
-    constants: dict[str, Constant] = {"rows": routing.rows, "epilogue": parts_of(epilogue), **w.constants}
+    constants: dict[str, Constant] = {
+        "rows": routing.rows,
+        "tail": w.length % 8 > 0,
+        "epilogue": parts_of(epilogue),
+        **w.constants,
+    }
     if routing.kernel == "tile":
         workgroup = 8
-        columns = 4 if routing.rows == 1 or w.lines <= 4 * workgroup else 8
+        columns = 4 if routing.rows == 1 or w.lines < 16 * workgroup else 8
         across = -(-w.lines // (columns * workgroup))
-        constants |= {"columns": columns, "hoisted": w.by_block, "tail": w.length % 8 > 0}
+        # On a software adapter a load costs much more than passing its value on.
+        constants |= {"columns": columns, "hoisted": w.by_block, "share": "subgroup" in b.caps.features}
     elif routing.kernel == "vector":
         workgroup, across = 64, -(-w.lines // 4)
-        constants["tail"] = w.length % 8 > 0
     else:
         workgroup, across = 256, -(-w.lines // 64)
     for first, lines, part in w.parts(b):
@@ -159,7 +164,7 @@ def project(
 
 def unpacked(b: Builder, a: Slot, room: Room) -> Slot:
     """``a`` as the products read it: a software adapter would unpack 16-bit rows once for every tile."""
-    if b.caps.device_class != "cpu" or a.dtype.bits == 32:
+    if b.caps.device_class != "cpu" or "subgroup" in b.caps.features or a.dtype.bits == 32:
         return a
     whole = room.take("tokens", a.shape[0], a.shape[1])
     elementwise(b, "a", whole, {"a": a})

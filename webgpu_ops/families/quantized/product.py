@@ -35,7 +35,8 @@ def quantized_matmul(
         return
     left = View.of(a)
     rows = target.size // target.shape[-1]
-    if b.caps.device_class == "cpu" and left.slot.dtype.bits < 32 and rows > 1:
+    share = "subgroup" in b.caps.features
+    if b.caps.device_class == "cpu" and not share and left.slot.dtype.bits < 32 and rows > 1:
         # A software adapter would unpack each row once for every tile along n.
         whole = b.scratch("a", left.shape, dtypes.float32)
         elementwise(b, "a", whole, {"a": left})
@@ -97,12 +98,16 @@ def _product(
         constants |= {"rows": rows, "tail": k % 8 > 0}
     else:
         template, workgroup = "quantized/tile", 8 if cpu else 32
-        side = 8 if cpu else 4
+        # Looking up a block for every weight takes much code, so those tiles stay small.
+        side = 8 if cpu and w.regular else 4
         rows = next(t for t in (1, 2, 4, 8) if t >= min(m, side))
-        columns = 4 if not w.by_rows and (m == 1 or n <= 4 * workgroup) else 8
+        narrow = m == 1 or n <= 4 * workgroup or not w.regular
+        columns = 4 if narrow and not w.by_rows else 8
         groups = -(-m // rows) * -(-n // (columns * workgroup))
         tail = k % (4 if w.by_rows else 8) > 0
-        constants |= {"rows": rows, "columns": columns, "tail": tail}
+        # On a software adapter a load costs much more than passing its value on.
+        share = cpu and "subgroup" in b.caps.features
+        constants |= {"rows": rows, "columns": columns, "tail": tail, "share": share}
     b.dispatch(
         template,
         reads={"a": a.slot, **w.reads, **layout.slots},

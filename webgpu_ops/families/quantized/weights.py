@@ -64,6 +64,12 @@ class Weights:
         return None if bits % 8 else bits // 8
 
     @property
+    def regular(self) -> bool:
+        """Whether eight weights from a multiple of eight on share a block that their place names."""
+        crossing = self.flat and self.length % self.block > 0
+        return self.block % 8 == 0 and self.groups is None and not crossing
+
+    @property
     def reads(self) -> dict[str, Slot | None]:
         """What shaders/quantized/weights.wgsl binds."""
         return {
@@ -94,13 +100,7 @@ class Weights:
         if self.zeroed or self.zeros is not None:
             floats = self.zeros is not None and self.zeros.dtype.is_float
             zero = "float" if floats else "packed"
-        blocks = "line"
-        if self.groups is not None:
-            blocks = "listed"
-        elif self.flat and self.length % self.block:
-            blocks = "flat"
-        elif self.block % 8 == 0:
-            blocks = "regular"
+        blocks = "regular" if self.regular else "listed" if self.groups else "flat" if self.flat else "line"
         return {
             "layout": self.packing,
             "code": self.code,

@@ -38,15 +38,16 @@ var<workgroup> right: array<f32, 16 * ROW>;
 #% endfor
     for (var start = 0u; start < u.k; start += 16u) {
         if (lane < {{ 4 * rows }}u) {
-            let four = load4_a(a + start + a_k);
+            let k = start + a_k;
+            let four = inside(Eight(load4_a(a + k), vec4<f32>()), k).low;
 #% for s in range(4)
-            left[(a_k + {{ s }}u) * ROW + lane / 4u] = select(0.0, four[{{ s }}], start + a_k + {{ s }}u < u.k);
+            left[(a_k + {{ s }}u) * ROW + lane / 4u] = four[{{ s }}];
 #% endfor
         }
         if (lane < 128u) {
-            let e = weights(line, start + w_k);
+            let e = inside(weights(line, start + w_k), start + w_k);
 #% for s in range(8)
-            right[(w_k + {{ s }}u) * ROW + lane / 2u] = select(0.0, e.{{ "low" if s < 4 else "high" }}[{{ s % 4 }}], start + w_k + {{ s }}u < u.k);
+            right[(w_k + {{ s }}u) * ROW + lane / 2u] = e.{{ "low" if s < 4 else "high" }}[{{ s % 4 }}];
 #% endfor
         }
         workgroupBarrier();

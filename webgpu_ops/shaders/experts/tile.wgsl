@@ -4,7 +4,7 @@
   experts/weights.wgsl.
 
   hoisted   whether a block's scale and zero point are read once for all of it
-  tail      whether the inner size is no multiple of 8
+  share     whether four invocations, which read the same rows of a, share their loads
 
   No shared memory and no barriers: on software adapters those cost more than loads.
 #}
@@ -15,14 +15,14 @@ alias quad = vec4<f32>;
 
 {% include "experts/weights.wgsl" %}
 
-{% call kernel() %}
+{% call kernel(quads=share) %}
     // The invocations of a workgroup lie side by side, so that they read the same elements of a.
     let across = (u.n + {{ columns }}u * WG - 1u) / ({{ columns }}u * WG);
     let tile = group / across;
     if (tile >= u.tiles) { return; }
     let place = place_of(tile);
+    if (!has_work(place, group % across * WG * {{ columns }}u, WG * {{ columns }}u)) { return; }
     let column = (group % across * WG + lane) * {{ columns }}u;
-    if (!has_work(place, column, {{ columns }}u)) { return; }
 #% for r in range(rows)
     let pair{{ r }} = pair_of(place, {{ r }}u);
     let a{{ r }} = a_of(pair{{ r }});
@@ -33,44 +33,45 @@ alias quad = vec4<f32>;
 #% for c in range(columns)
     let line{{ c }} = line_of(place, column + {{ c }}u);
 #% endfor
-    let whole = u.k / 8u * 8u;
 #% if hoisted
-    for (var start = 0u; start < whole; start += u.block) {
+    for (var start = 0u; start < u.k; start += u.block) {
 #% for c in range(columns)
     let grid{{ c }} = grid(line{{ c }}, start / u.block);
 #% endfor
-    for (var k = start; k < min(start + u.block, whole); k += 8u) {
+    for (var k = start; k < min(start + u.block, u.k); k += 8u) {
 #% else
-    for (var k = 0u; k < whole; k += 8u) {
+    for (var k = 0u; k < u.k; k += 8u) {
 #% endif
 #% for c in range(columns)
-        let e{{ c }} = {{ "scaled(codes(line%d, k), grid%d)" % (c, c) if hoisted else "weights(line%d, k)" % c }};
+        let e{{ c }} = inside({{ "scaled(codes(line%d, k), grid%d)" % (c, c) if hoisted else "weights(line%d, k)" % c }}, k);
 #% endfor
-#% for half in ("low", "high")
-#% for r in range(rows)
-        let {{ half }}{{ r }} = load4_a(a{{ r }} + k{{ " + 4u" if half == "high" }});
-#% endfor
-#% for s in range(4)
 #% for q in range(quads)
-        let w{{ q }}_{{ half }}{{ s }} = quad({% for c in range(4) %}e{{ 4 * q + c }}.{{ half }}[{{ s }}]{{ ", " if not loop.last }}{% endfor %});
-#% for r in range(rows)
-        sum{{ r }}_{{ q }} = fma(quad({{ half }}{{ r }}[{{ s }}]), w{{ q }}_{{ half }}{{ s }}, sum{{ r }}_{{ q }});
+#% for s in range(8)
+        let w{{ q }}_{{ s }} = quad({% for c in range(4) %}e{{ 4 * q + c }}.{{ "low" if s < 4 else "high" }}[{{ s % 4 }}]{{ ", " if not loop.last }}{% endfor %});
 #% endfor
+#% endfor
+#% for r in range(rows)
+#% if share
+        let x{{ r }}_low = load_a(a{{ r }} + k + quad_lane);
+        let x{{ r }}_high = load_a(a{{ r }} + k + 4u + quad_lane);
+        let x{{ r }} = inside(Eight(
+            quad({% for s in range(4) %}quadBroadcast(x{{ r }}_low, {{ s }}u){{ ", " if not loop.last }}{% endfor %}),
+            quad({% for s in range(4) %}quadBroadcast(x{{ r }}_high, {{ s }}u){{ ", " if not loop.last }}{% endfor %})
+        ), k);
+#% else
+        let x{{ r }} = inside(Eight(load4_a(a{{ r }} + k), load4_a(a{{ r }} + k + 4u)), k);
+#% endif
+#% endfor
+        // A sum takes all its steps in a row, so that it stays in a register.
+#% for q in range(quads)
+#% for r in range(rows)
+#% for s in range(8)
+        sum{{ r }}_{{ q }} = fma(quad(x{{ r }}.{{ "low" if s < 4 else "high" }}[{{ s % 4 }}]), w{{ q }}_{{ s }}, sum{{ r }}_{{ q }});
 #% endfor
 #% endfor
 #% endfor
     }
 #% if hoisted
-    }
-#% endif
-#% if tail
-    for (var k = whole; k < u.k; k++) {
-#% for q in range(quads)
-        let w{{ q }} = quad({% for c in range(4) %}weight(line{{ 4 * q + c }}, k){{ ", " if not loop.last }}{% endfor %});
-#% for r in range(rows)
-        sum{{ r }}_{{ q }} = fma(quad(load_a(a{{ r }} + k)), w{{ q }}, sum{{ r }}_{{ q }});
-#% endfor
-#% endfor
     }
 #% endif
     // A loop, so that the code that stores is there once.

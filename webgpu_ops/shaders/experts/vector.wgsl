@@ -4,7 +4,7 @@
   side by side, and add up what they found in workgroup memory. Placing and results:
   experts/place.wgsl; weights: experts/weights.wgsl.
 
-  tail   whether the inner size is no multiple of 8
+  rows   at most 4
 #}
 alias quad = vec4<f32>;
 
@@ -13,17 +13,6 @@ alias quad = vec4<f32>;
 {% include "experts/weights.wgsl" %}
 
 var<workgroup> parts: array<quad, {{ rows }}u * WG>;
-
-// Eight from k on, zeros where those lie beyond the inner size.
-fn inside(e: Eight, k: u32) -> Eight {
-#% if tail
-    let place = vec4<u32>(0u, 1u, 2u, 3u) + k;
-    let size = vec4<u32>(u.k);
-    return Eight(select(quad(), e.low, place < size), select(quad(), e.high, place + 4u < size));
-#% else
-    return e;
-#% endif
-}
 
 {% call kernel() %}
     let across = (u.n + 3u) / 4u;

@@ -17,17 +17,6 @@ alias quad = vec4<f32>;
 
 var<workgroup> parts: array<quad, {{ rows }}u * WG>;
 
-#% if tail
-// The first n of eight, then zeros.
-fn first(e: Eight, n: u32) -> Eight {
-    let place = vec4<u32>(0u, 1u, 2u, 3u);
-    return Eight(
-        select(quad(), e.low, place < vec4<u32>(n)),
-        select(quad(), e.high, place + 4u < vec4<u32>(n))
-    );
-}
-#% endif
-
 {% call kernel() %}
     let across = (u.n + 3u) / 4u;
     let down = (u.m + {{ rows - 1 }}u) / {{ rows }}u;
@@ -45,21 +34,12 @@ fn first(e: Eight, n: u32) -> Eight {
 #% endfor
     for (var k = lane * 8u; k < u.k; k += WG * 8u) {
 #% for r in range(rows)
-        {{ "var" if tail else "let" }} x{{ r }} = Eight(load4_a(a{{ r }} + k), load4_a(a{{ r }} + k + 4u));
+{% set eight = "Eight(load4_a(a%d + k), load4_a(a%d + k + 4u))" % (r, r) %}
+        let x{{ r }} = {{ "first(%s, u.k - k)" % eight if tail else eight }};
 #% endfor
 #% for c in range(4)
-        {{ "var" if tail else "let" }} e{{ c }} = weights(line{{ c }}, k);
+        let e{{ c }} = {{ "first(weights(line%d, k), u.k - k)" % c if tail else "weights(line%d, k)" % c }};
 #% endfor
-#% if tail
-        if (k + 8u > u.k) {
-#% for r in range(rows)
-            x{{ r }} = first(x{{ r }}, u.k - k);
-#% endfor
-#% for c in range(4)
-            e{{ c }} = first(e{{ c }}, u.k - k);
-#% endfor
-        }
-#% endif
 #% for r in range(rows)
         sum{{ r }} += quad(
 #% for c in range(4)

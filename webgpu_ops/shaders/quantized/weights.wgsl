@@ -5,7 +5,7 @@
     grid(line, block)     scale and zero point of a block
     scaled(codes, grid)   the weights: (code - zero) * scale
     weights(line, i)      weights i..i+7, whatever their blocks
-    weight(line, i)       one weight
+    first(e, n)           the first n of eight, then zeros
 
   layout    "low": a stream of codes of `bits` bits, the lowest bits of a byte first, u.stride codes
             from line to line; "high": the same with the high half of a byte first (4 bits);
@@ -79,7 +79,11 @@ fn weights(line: u32, i: u32) -> Eight {
 #% endif
 }
 
-fn weight(line: u32, i: u32) -> f32 {
-    let e = weights(line, i / 8u * 8u);
-    return select(e.low[i % 4u], e.high[i % 4u], i % 8u >= 4u);
+// The first n, then zeros.
+fn first_half(x: vec4<f32>, n: u32) -> vec4<f32> {
+    return select(vec4<f32>(), x, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(n));
+}
+
+fn first(e: Eight, n: u32) -> Eight {
+    return Eight(first_half(e.low, n), first_half(e.high, max(n, 4u) - 4u));
 }
