@@ -89,7 +89,7 @@ def test_negative_indices_are_invalid_in_the_prefix_alone(device: Device, where:
         assert merged(changed, 9, device)[2].tolist() == [expected]
 
 
-@pytest.mark.parametrize(("columns", "width"), [(1, 1), (63, 200), (700, 2000)])
+@pytest.mark.parametrize(("columns", "width"), [(1, 1), (63, 200), (700, 2000), (4096, 12000)])
 def test_sizes(any_device: Device, columns: int, width: int) -> None:
     rng = np.random.default_rng(columns)
     rows, queries = 3, 5

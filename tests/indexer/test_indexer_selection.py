@@ -40,7 +40,7 @@ def csa_over(keys: np.ndarray, positions: list[int], weights: np.ndarray, top: i
     }
 
 
-@pytest.mark.parametrize(("entries", "top"), [(1500, 700), (1500, 1), (257, 300), (64, 16)])
+@pytest.mark.parametrize(("entries", "top"), [(60_000, 2000), (1500, 700), (1500, 1), (257, 300), (64, 16)])
 def test_many_equal_scores(any_device: Device, entries: int, top: int) -> None:
     """Few distinct keys, so that nearly every place is decided by the index, and by no luck of threads."""
     rng = np.random.default_rng(entries)

@@ -18,11 +18,11 @@ WORKGROUP = 64
 def row_lanes(b: Builder, width: int) -> int:
     """How many neighbouring invocations share a row (a power of two; see shaders/gating/row.wgsl).
 
-    A software adapter pays for every barrier, and one invocation a row needs none.
+    A software adapter pays for every barrier, and one invocation a row needs none, up to some width.
     """
-    if b.caps.device_class == "cpu":
-        return 1
     quads = max(1, -(-width // 4))
+    if b.caps.device_class == "cpu":
+        return min(WORKGROUP, b.lanes(1, 8 * quads) or WORKGROUP)
     return min(WORKGROUP, 1 << (quads - 1).bit_length())
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core import dtypes
-from ..core.plan import Builder, Slot
-from ..errors import SchemaError
+from ..core.plan import MAX_ROUNDS, Builder, Slot
+from ..errors import LimitError, SchemaError
 from .registry import Operator, register
 
 
@@ -134,15 +134,25 @@ class DynamicTimeWarping(Operator):
         shape = b.scratch("path_shape", (2,), dtypes.uint32)
         b.measure("output", shape)
         # One workgroup walks the anti-diagonals; a software adapter pays for its barriers by the lane.
-        b.dispatch(
-            "sequence/warp",
-            reads={"cost": cost},
-            writes={
-                "total": b.scratch("total", (rows, columns), dtypes.float32),
-                "path": path,
-                "shape": shape,
-            },
-            uniforms={"rows": rows, "columns": columns},
-            groups=1,
-            workgroup=8 if b.caps.device_class == "cpu" else 256,
-        )
+        workgroup = 8 if b.caps.device_class == "cpu" else 256
+        total = b.scratch("total", (rows, columns), dtypes.float32)
+        # As many dispatches as the diagonals' rounds need; the last one also reads off the path.
+        diagonals = rows + columns - 1
+        rounds = 1 + -(-min(rows, columns) // workgroup)
+        if b.caps.device_class == "cpu" and 2 * diagonals + rounds > MAX_ROUNDS:
+            raise LimitError(f"{b.op}: input has shape {cost.shape}; expected fewer rows and columns")
+        at_once = max(1, MAX_ROUNDS // rounds)
+        for start in range(0, diagonals, at_once):
+            b.dispatch(
+                "sequence/warp",
+                reads={"cost": cost},
+                writes={"total": total, "path": path, "shape": shape},
+                uniforms={
+                    "rows": rows,
+                    "columns": columns,
+                    "begin": start,
+                    "end": min(start + at_once, diagonals),
+                },
+                groups=1,
+                workgroup=workgroup,
+            )

@@ -29,9 +29,20 @@ SCRATCH_BYTES = 32 << 20
 LIMIT = 1 << 31  # sizes are int32 in the operators' outputs and metadata
 
 
-def lanes(b: Builder, most: int = 64) -> int:
-    """Invocations that share a row or a request; a software adapter pays for each with every barrier."""
-    return 8 if b.caps.device_class == "cpu" else min(most, b.caps.max_invocations)
+def lanes(b: Builder, most: int = 64, rounds: int = 0) -> int:
+    """Invocations that share a row or a request, and ``rounds`` of loops.
+
+    A software adapter pays for each with every barrier and takes as few as the rounds allow.
+    """
+    if b.caps.device_class == "cpu":
+        return b.lanes(8, rounds) or b.caps.max_invocations
+    return min(most, b.caps.max_invocations)
+
+
+def sort_rounds(count: int) -> int:
+    """Rounds of loops in which indexer/sort.wgsl sorts ``count`` items."""
+    steps = count.bit_length()
+    return steps * count * (steps + 1)
 
 
 def row_groups(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
@@ -130,7 +141,7 @@ def show(b: Builder, mask: Slot) -> Slot:
         writes={"visible": visible},
         uniforms={"batch": batch, "total": total},
         groups=batch,
-        workgroup=lanes(b),
+        workgroup=lanes(b, rounds=2 * total),
     )
     return visible
 
@@ -355,5 +366,5 @@ def select(
             },
             constants={"policy": call.policy},
             groups=count,
-            workgroup=lanes(b, 256),
+            workgroup=lanes(b, 256, 10 * columns + sort_rounds(min(columns, top)) + width),
         )

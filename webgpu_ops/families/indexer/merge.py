@@ -8,7 +8,7 @@ from ...core import dtypes
 from ...core.plan import Builder, Slot
 from ...errors import SchemaError
 from ..registry import Operator, register
-from .core import lanes, row_groups
+from .core import lanes, row_groups, sort_rounds
 
 WIDEST = 1 << 30
 MODES = {
@@ -71,6 +71,7 @@ class PackedSparseAttentionIndexerMerge(Operator):
             "more": more,
             "more_counts": b.get("additional_counts"),
         }
+        rounds = sort_rounds(items) + 8 * items + (2 * items.bit_length() + 4) * width
         for first, count in groups:
             b.dispatch(
                 "indexer/merge",
@@ -87,5 +88,5 @@ class PackedSparseAttentionIndexerMerge(Operator):
                     "room": items,
                 },
                 groups=count,
-                workgroup=lanes(b, 256),
+                workgroup=lanes(b, 256, rounds),
             )

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import dtypes
 from ...core.dtypes import DType
-from ...core.plan import Builder, Shape, Slot
+from ...core.plan import MAX_ROUNDS, Builder, Shape, Slot
 from ...errors import UnsupportedError
 from ..layout import axis_of
 from ..registry import Operator, register
@@ -148,7 +148,7 @@ class DequantizeLinear(Operator):
 def dynamically_quantized(b: Builder, x: Slot, y: Slot, scale: Slot, zero: Slot) -> None:
     """Append y = x in uint8 with the scale and zero point by which x's range, 0 included, fills it."""
     lanes = 8 if b.caps.device_class == "cpu" else 64
-    parts = max(1, min(64, x.size // (lanes * 16)))
+    parts = max(1, min(64, x.size // (lanes * 16)), -(-5 * x.size // (4 * lanes * MAX_ROUNDS)))
     ends = b.scratch("range", (parts, 2), dtypes.float32)
     b.dispatch(
         "quantize/range",

@@ -1,7 +1,7 @@
 {#
   Dynamic time warping: total[r, c] = cost[r, c] + the least total among the cells to the left, above
-  and diagonally before it. The path is read off backwards. One workgroup; cells of an anti-diagonal
-  do not depend on each other.
+  and diagonally before it. One workgroup walks anti-diagonals u.begin..u.end, whose cells do not depend
+  on each other, and behind the last one reads off the path backwards.
 #}
 
 // From which cell the path enters (r, c), which is not the first; ties go left, then diagonally.
@@ -18,7 +18,7 @@ fn came_from(r: u32, c: u32) -> vec2<u32> {
 }
 
 {% call kernel() %}
-    for (var d = 0u; d < u.rows + u.columns - 1u; d++) {
+    for (var d = u.begin; d < u.end; d++) {
         let first = max(d, u.columns - 1u) - (u.columns - 1u);
         for (var r = first + lane; r < min(d + 1u, u.rows); r += WG) {
             let c = d - r;
@@ -31,7 +31,7 @@ fn came_from(r: u32, c: u32) -> vec2<u32> {
         }
         storageBarrier();
     }
-    if (group > 0u || lane > 0u) { return; }
+    if (group > 0u || lane > 0u || u.end < u.rows + u.columns - 1u) { return; }
 
     var length = 1u;
     var cell = vec2<u32>(u.rows - 1u, u.columns - 1u);
