@@ -13,7 +13,7 @@ from ..elementwise import elementwise
 from ..fused_matmul import FAST_GELU
 from ..layout import View
 from ..registry import Operator, register
-from .product import Room, Routing, mix, project, route, unpacked
+from .product import MOST_PAIRS, Room, Routing, mix, project, route, unpacked
 from .weights import ExpertWeights
 
 # Of the first projection. Comparisons keep a NaN, which WGSL's own min and max may drop.
@@ -124,7 +124,7 @@ class Experts(Operator):
             return
         rows, target = x.reshape(tokens, hidden), y.reshape(tokens, hidden)
         scores = b.inputs.get("router_weights")
-        chunk = self._chunk(b, max(first, hidden))
+        chunk = self._chunk(b, tokens, max(first, hidden))
         room = Room(b, {})
         for start in range(0, tokens, chunk):
             count = min(chunk, tokens - start)
@@ -154,10 +154,14 @@ class Experts(Operator):
                 b.check(not self.fused, name, "was given", here)
                 b.check(third is not None, name, "was given", "fc3_experts_weights with it")
 
-    def _chunk(self, b: Builder, width: int) -> int:
+    def _chunk(self, b: Builder, tokens: int, width: int) -> int:
         """How many tokens are worked on at once: intermediate tensors stay small and fit a binding."""
         limit = min(LARGEST_CHUNK, b.caps.max_binding_bytes)
-        return max(1, limit // (4 * self.k * width) // CHUNK_STEP) * CHUNK_STEP
+        most = min(MOST_PAIRS // self.k, limit // (4 * self.k * width))
+        if tokens <= most:
+            return tokens
+        step = CHUNK_STEP if most >= CHUNK_STEP else 4  # rows of any type then start at whole words
+        return max(step, most // step * step)
 
     def _run(
         self,

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import dtypes
-from ...core.plan import Builder, Constant, Slot
+from ...core.plan import MAX_ROUNDS, Builder, Constant, Slot
+from ...errors import LimitError
 from ..elementwise import elementwise
 from ..matmul import parts_of
 from .weights import ExpertWeights
+
+MOST_PAIRS = 1 << 15  # that one workgroup of 256 orders within MAX_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,13 @@ class Routing:
     @property
     def tiles_at(self) -> int:
         return 2 * self.pairs
+
+
+def _grouping_rounds(pairs: int) -> int:
+    """How often shaders/experts/group.wgsl goes round its loops: it merges ever longer runs, searching
+    them for the place of each pair, and twice searches the order for the bounds of each pair's expert."""
+    depth = pairs.bit_length()
+    return pairs * (depth * (depth + 1) // 2 + depth + 4 * (depth + 1) + 3)
 
 
 @dataclass
@@ -95,7 +105,7 @@ def route(
         uniforms={"tokens": tokens, "experts": experts, "k": k},
         constants={"sparse": sparse, "normalize": normalize},
         groups=tokens,
-        workgroup=1 if cpu else 64,
+        workgroup=max(b.lanes(1, (2 * k + 1) * experts) or b.caps.max_invocations, 1 if cpu else 64),
     )
     b.dispatch(
         "experts/group",
@@ -103,7 +113,7 @@ def route(
         writes={"order": order},
         uniforms={"room": pairs, "rows": rows, "tiles": tiles},
         groups=1,
-        workgroup=16 if cpu else 128,
+        workgroup=max(b.lanes(16, _grouping_rounds(pairs)) or b.caps.max_invocations, 16 if cpu else 128),
     )
     return Routing(pairs, k, start, picks, weights, order, kernel, rows, tiles)
 
@@ -138,6 +148,10 @@ def project(
         across = -(-w.lines // (columns * workgroup))
         # On a software adapter a load costs much more than passing its value on.
         constants |= {"columns": columns, "hoisted": w.by_block, "share": "subgroup" in b.caps.features}
+        if w.rounds(columns) > MAX_ROUNDS:
+            raise LimitError(
+                f"{b.op}: {w.codes.name} has rows of {w.length} weights, more than a kernel adds up"
+            )
     elif routing.kernel == "vector":
         workgroup, across = 64, -(-w.lines // 4)
     else:

@@ -94,6 +94,12 @@ class ExpertWeights:
         """Whether no eight weights, from a multiple of 8 on, are in two blocks."""
         return self.code != "float" and self.block % 8 == 0
 
+    def rounds(self, columns: int) -> int:
+        """How often an invocation goes round loops that sums ``columns`` lines, eight weights at a time."""
+        if self.code == "float" or self.by_block:
+            return self.length // 8 + self.length // self.block
+        return self.length // 8 * (1 + 4 * columns)  # each weight finds its block
+
     def parts(self, b: Builder) -> list[tuple[int, int, ExpertWeights]]:
         """The lines of all experts, cut so that each part fits a binding: first line, number, weights.
 

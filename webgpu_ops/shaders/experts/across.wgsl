@@ -6,11 +6,8 @@ fn codes(line: u32, i: u32) -> Eight {
     let row = line / u.n * u.k + i;
     let column = line % u.n;
     let shift = column % 2u * 4u;
-    var low: vec4<u32>;
-    var high: vec4<u32>;
-    for (var j = 0u; j < 4u; j++) {
-        low[j] = (load_w(((row + j) * u.n + column) / 2u) >> shift) & 15u;
-        high[j] = (load_w(((row + j + 4u) * u.n + column) / 2u) >> shift) & 15u;
-    }
-    return Eight(values(low), values(high));
+#% for half, first in (("low", 0), ("high", 4))
+    let {{ half }} = vec4<u32>({% for j in range(4) %}load_w(((row + {{ first + j }}u) * u.n + column) / 2u){{ ", " if not loop.last }}{% endfor %});
+#% endfor
+    return Eight(values((low >> vec4<u32>(shift)) & vec4<u32>(15u)), values((high >> vec4<u32>(shift)) & vec4<u32>(15u)));
 }
