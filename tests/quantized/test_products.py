@@ -195,17 +195,39 @@ def test_parts_of_weights(any_device: Device) -> None:
         caps = limited(2 * max(x[:256].nbytes for name, x in inputs.items() if name not in ("A", "bias")))
         assert products(plan("MatMulNBits", inputs, attributes, capabilities=caps)) == 2
         check(device, "MatMulNBits", inputs, attributes, caps)
-    for transposed in (1, 0):
-        k, n = 48, 600
+    for transposed, k, steps in ((1, 48, 3), (0, 48, 3), (1, 13, 3)):
+        n = 600
         inputs = {
             "A": rng.standard_normal((3, k if transposed else n)).astype(np.float32),
-            "B": rng.integers(0, 256, k * n // 2).astype(np.uint8),
+            "B": rng.integers(0, 256, -(-k * n // 2)).astype(np.uint8),
             "absmax": rng.uniform(0.05, 0.1, -(-k * n // 32)).astype(np.float32),
         }
         attributes = {"K": k, "N": n, "block_size": 32, "quant_type": 0, "transB": transposed}
         caps = limited(256 * k // 2)
-        assert products(plan("MatMulBnb4", inputs, attributes, capabilities=caps)) == 3
+        assert products(plan("MatMulBnb4", inputs, attributes, capabilities=caps)) == steps
         check(device, "MatMulBnb4", inputs, attributes, caps)
+
+
+def test_long_sums_are_made_in_steps(any_device: Device) -> None:
+    """More of the inner dimension than an invocation may go round for, the last step a short one."""
+    device = any_device
+    rng = np.random.default_rng(7)
+    rows, long = (17, 33000) if device.capabilities.device_class == "gpu" else (2, 132000)
+    inputs, attributes = n_bits(rng, rows, long + 3, 5, 4, 32, "packed")
+    inputs["bias"] = rng.standard_normal(5).astype(np.float32)
+    made = plan("MatMulNBits", inputs, attributes, capabilities=device.capabilities)
+    assert products(made) == (3 if rows == 17 else 2)
+    assert made.scratch_bytes == (products(made) - 1) * rows * 5 * 4
+    check(device, "MatMulNBits", inputs, attributes)
+    n, k = long + 1, 8
+    inputs = {
+        "A": (rng.standard_normal((rows, n)) / np.sqrt(n)).astype(np.float32),
+        "B": rng.integers(0, 256, k * n // 2).astype(np.uint8),
+        "absmax": rng.uniform(0.5, 1.0, -(-k * n // 16)).astype(np.float32),
+    }
+    attributes = {"K": k, "N": n, "block_size": 16, "quant_type": 1, "transB": 0}
+    assert products(plan("MatMulBnb4", inputs, attributes, capabilities=device.capabilities)) > 1
+    check(device, "MatMulBnb4", inputs, attributes)
 
 
 def test_weights_above_the_binding_limit(device: Device) -> None:

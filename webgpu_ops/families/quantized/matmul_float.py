@@ -88,7 +88,7 @@ class MatMulFpQ4(Operator):
             zeroed=self.blk_quant_type == 1,
         )
         why = f"B_shape is ({k}, {n}) and blk_quant_type={self.blk_quant_type}"
-        b.check_shape("B", n * (weights.line_bytes or 0), why=why)
+        b.check_shape("B", n * weights.line_bits // 8, why=why)
         quantized_matmul(b, a, weights, output_rows(b, "Y", b.need("A"), n))
 
 

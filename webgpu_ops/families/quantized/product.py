@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core import dtypes
-from ...core.plan import Builder, Constant, Slot
+from ...core.plan import MAX_ROUNDS, Builder, Constant, Slot
+from ...errors import LimitError
 from ..elementwise import elementwise
 from ..layout import View
 from ..matmul import lay_out, parts_of
@@ -42,22 +43,48 @@ def quantized_matmul(
         elementwise(b, "a", whole, {"a": left})
         left = View.of(whole)
     others = {name: View.of(x) for name, x in (operands or {}).items()}
-    parts = w.parts(b)
-    if not w.by_rows:
-        for first, part in parts:
-            columns = {name: _columns(v, first, part.lines) for name, v in others.items()}
-            _product(b, left, part, _columns(target, first, part.lines), columns, epilogue, uniforms)
+    longest = _longest(b, rows)
+    if w.by_rows:
+        steps = [(left.slice(-1, first, part.lines), part, 0) for first, part in w.parts(b, longest)]
+        _sum(b, steps, target, others, epilogue, uniforms)
         return
-    # Parts are steps of the inner dimension: each adds to the sums of those before.
+    span = longest // w.block * w.block if w.regular else longest
+    if not span and w.length > longest:
+        raise LimitError(
+            f"{b.op}: {w.codes.name} has blocks of {w.block} weights; a kernel adds up at most {longest}"
+        )
+    ends = [*range(span, w.length, span), w.length] if span else [w.length]
+    for first, part in w.parts(b):
+        steps = [(left.slice(-1, 0, end), part, (end - 1) // span * span if span else 0) for end in ends]
+        columns = {name: _columns(v, first, part.lines) for name, v in others.items()}
+        _sum(b, steps, _columns(target, first, part.lines), columns, epilogue, uniforms)
+
+
+def _longest(b: Builder, rows: int) -> int:
+    """How much of the inner dimension any kernel adds up within MAX_ROUNDS."""
+    if b.caps.device_class == "gpu" and rows >= 16:
+        return MAX_ROUNDS // 2  # quantized/shared goes round 17 times for 16 steps
+    return 4 * MAX_ROUNDS  # the others make at least 4 steps, with those from block to block
+
+
+def _sum(
+    b: Builder,
+    steps: Sequence[tuple[View, Weights, int]],
+    target: View,
+    operands: Mapping[str, View],
+    epilogue: str,
+    uniforms: Mapping[str, Any] | None,
+) -> None:
+    """``target = epilogue(sum of a[:, begin:] @ w)`` over ``steps`` (a, w, begin): a dispatch each."""
     sums: dict[str, View] = {}
-    for first, part in parts[:-1]:
-        total = b.scratch("sums", target.shape, dtypes.float32)
-        step = left.slice(-1, first, part.lines)
-        _product(b, step, part, View.of(total), sums, "x + sums" if sums else "x", None)
-        sums = {"sums": View.of(total)}
-    first, part = parts[-1]
-    epilogue = f"x + sums; {epilogue}" if sums else epilogue
-    _product(b, left.slice(-1, first, part.lines), part, target, sums | others, epilogue, uniforms)
+    for a, w, begin in steps[:-1]:
+        total = View.of(b.scratch("sums", target.shape, dtypes.float32))
+        _product(b, a, w, begin, total, sums, "x + sums" if sums else "x", None)
+        sums = {"sums": total}
+    a, w, begin = steps[-1]
+    _product(
+        b, a, w, begin, target, sums | dict(operands), f"x + sums; {epilogue}" if sums else epilogue, uniforms
+    )
 
 
 def _columns(view: View, first: int, count: int) -> View:
@@ -69,16 +96,17 @@ def _product(
     b: Builder,
     a: View,
     w: Weights,
+    begin: int,
     out: View,
     operands: Mapping[str, View],
     epilogue: str,
     uniforms: Mapping[str, Any] | None,
 ) -> None:
-    """One dispatch: weights that fit a binding."""
+    """One dispatch: weights that fit a binding, from place ``begin`` of the inner dimension on."""
     if a.strides[-1] != 1:
         raise ValueError(f"{a.slot.name}: the columns of a factor have to be consecutive")
     # Lines take the place of elements: a step along one of the dimensions is a step of a line.
-    shape, strides = ((w.lines, w.length), (1, 0)) if w.by_rows else ((w.length, w.lines), (0, 1))
+    shape, strides = ((w.lines, w.length), (1, 0)) if w.by_rows else ((a.shape[-1], w.lines), (0, 1))
     layout = lay_out(a, View(w.codes, shape, strides), out, operands)
     m, n, k = (layout.uniforms[name] for name in "mnk")
     constants: dict[str, Constant] = {
@@ -112,7 +140,7 @@ def _product(
         template,
         reads={"a": a.slot, **w.reads, **layout.slots},
         writes={"y": out.slot},
-        uniforms={**layout.uniforms, **w.uniforms, **(uniforms or {})},
+        uniforms={**layout.uniforms, **w.uniforms, "begin": begin, **(uniforms or {})},
         constants=constants,
         groups=groups * layout.batches,
         workgroup=workgroup,

@@ -56,12 +56,11 @@ class Weights:
         return -(-self.length // self.block)
 
     @property
-    def line_bytes(self) -> int | None:
-        """Bytes from line to line, or None where lines start inside bytes."""
+    def line_bits(self) -> int:
+        """Bits from line to line."""
         if self.packing == "blob":
-            return self.blocks * ((5 if self.zeroed else 4) + self.block // 2)
-        bits = self.stride * self.bits
-        return None if bits % 8 else bits // 8
+            return 8 * self.blocks * ((5 if self.zeroed else 4) + self.block // 2)
+        return self.stride * self.bits
 
     @property
     def regular(self) -> bool:
@@ -113,41 +112,39 @@ class Weights:
         }
 
     def rows(self, start: int, count: int) -> Weights:
-        """Some of the lines; the same memory."""
-        step = self.line_bytes
-        if step is None:
-            raise ValueError(f"{self.codes.name}: line {start} starts inside a byte")
-        flat = self.codes.reshape(self.codes.size)
+        """Some of the lines, from one on that starts on a byte; the same memory."""
 
-        def part(slot: Slot | None, a_line: int) -> Slot | None:
-            return None if slot is None else slot.reshape(slot.size).rows(start * a_line, count * a_line)
+        def part(slot: Slot | None, first: int, end: int) -> Slot | None:
+            return None if slot is None else slot.reshape(slot.size).rows(first, min(end, slot.size) - first)
 
-        scales = self.scales
-        if scales is not None and self.flat:
-            first = start * self.length // self.block
-            last = -(-(start + count) * self.length // self.block)
-            scales = scales.reshape(scales.size).rows(first, min(last, scales.size) - first)
-        else:
-            scales = part(scales, self.blocks)
-        zeros = self.zeros
-        if zeros is not None:
-            zeros = part(zeros, zeros.size // self.lines)
-        return replace(
-            self, codes=flat.rows(start * step, count * step), scales=scales, zeros=zeros, lines=count
-        )
+        def lines(slot: Slot | None) -> Slot | None:
+            step = slot.size // self.lines if slot is not None else 0
+            return part(slot, start * step, (start + count) * step)
 
-    def parts(self, b: Builder) -> list[tuple[int, Weights]]:
+        first, end = start * self.line_bits // 8, -(-(start + count) * self.line_bits // 8)
+        codes = self.codes.reshape(self.codes.size).rows(first, end - first)
+        scales = lines(self.scales)
+        if self.flat:
+            blocks = start * self.length // self.block, -(-(start + count) * self.length // self.block)
+            scales = part(self.scales, *blocks)
+        return replace(self, codes=codes, scales=scales, zeros=lines(self.zeros), lines=count)
+
+    def parts(self, b: Builder, most: int | None = None) -> list[tuple[int, Weights]]:
         """The matrix cut at lines so that everything fits a binding, with the first line of each part.
 
-        Parts start where scales, zero points and flat blocks start on whole words.
+        Parts start where scales, zero points and flat blocks start on whole words, and hold no more
+        weights than shaders count in 32 bits, nor ``most`` lines.
         """
-        limit = b.caps.max_binding_bytes
+        limit = min(b.caps.max_binding_bytes, b.caps.max_buffer_bytes)
         largest = max(s.nbytes for s in (self.codes, self.scales, self.zeros) if s is not None)
-        if largest <= limit:
+        count = min(self.lines, (2**32 - 1) // self.stride, most or self.lines)
+        if largest > limit:
+            count = min(count, self.lines * limit // largest)
+        if count == self.lines:
             return [(0, self)]
         step = math.lcm(256, self.block if self.flat else 1)
-        count = self.lines * limit // largest // step * step
-        if self.line_bytes is None or count == 0:
+        count = count // step * step
+        if count == 0:
             raise LimitError(
                 f"{b.op}: {self.codes.name} has {self.codes.nbytes} bytes in {self.lines} lines; the adapter "
                 f"binds at most {limit}, which is less than {step} lines"

@@ -62,7 +62,7 @@ fn fetch_w(base: u32, lane: u32, first: u32, start: u32) {
 #% for r in range(4)
     var sum{{ r }} = quad();
 #% endfor
-    for (var start = 0u; start < u.k; start += 16u) {
+    for (var start = u.begin; start < u.k; start += 16u) {
         fetch_a(at.a, lane, row, start);
         fetch_w(at.w, lane, column, start);
         workgroupBarrier();

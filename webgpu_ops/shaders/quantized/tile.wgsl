@@ -68,13 +68,13 @@ alias quad = vec4<f32>;
     let line{{ c }} = at.w + min(column + {{ c }}u, u.n - 1u);
 #% endfor
 #% if blocks == "regular"
-    for (var start = 0u; start < u.k; start += u.block) {
+    for (var start = u.begin; start < u.k; start += u.block) {
 #% for c in range(columns)
     let grid{{ c }} = grid(line{{ c }}, start / u.block);
 #% endfor
     for (var k = start; k < min(start + u.block, u.k); k += 8u) {
 #% else
-    for (var k = 0u; k < u.k; k += 8u) {
+    for (var k = u.begin; k < u.k; k += 8u) {
 #% endif
 #% for c in range(columns)
 {% set eight = "scaled(codes(line%d, k), grid%d)" % (c, c) if blocks == "regular" else "weights(line%d, k)" % c %}

@@ -32,7 +32,7 @@ var<workgroup> parts: array<quad, {{ rows }}u * WG>;
 #% for c in range(4)
     let line{{ c }} = at.w + min(column + {{ c }}u, u.n - 1u);
 #% endfor
-    for (var k = lane * 8u; k < u.k; k += WG * 8u) {
+    for (var k = u.begin + lane * 8u; k < u.k; k += WG * 8u) {
 #% for r in range(rows)
 {% set eight = "Eight(load4_a(a%d + k), load4_a(a%d + k + 4u))" % (r, r) %}
         let x{{ r }} = {{ "first(%s, u.k - k)" % eight if tail else eight }};

@@ -70,12 +70,15 @@ fn weights(line: u32, i: u32) -> Eight {
 #% if blocks == "regular"
     return scaled(e, grid(line, i / u.block));
 #% else
-    var result: Eight;
-    for (var j = 0u; j < 4u; j++) {
-        result.low[j] = scaled_half(vec4<f32>(e.low[j]), grid(line, block_of(line, i + j))).x;
-        result.high[j] = scaled_half(vec4<f32>(e.high[j]), grid(line, block_of(line, i + j + 4u))).x;
-    }
-    return result;
+    return Eight(
+#% for half, start in (("low", 0), ("high", 4))
+        vec4<f32>(
+#% for j in range(4)
+            scaled_half(vec4<f32>(e.{{ half }}[{{ j }}]), grid(line, block_of(line, i + {{ start + j }}u))).x,
+#% endfor
+        ),
+#% endfor
+    );
 #% endif
 }
 
