@@ -19,7 +19,8 @@ from onnx.inliner import inline_local_functions
 
 from .core import dtypes
 from .core.dtypes import DType
-from .errors import ModelError, SchemaError, UnsupportedError
+from .core.tensor import SparseTensor
+from .errors import ModelError, SchemaError, ShapeError, UnsupportedError
 
 Dim = int | str | None
 
@@ -90,12 +91,14 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class Graph:
-    """A checked model. ``defaults`` are the initializers that a feed may replace."""
+    """A checked model. ``sparse`` are its sparse initializers; ``defaults`` are the initializers that a
+    feed may replace."""
 
     inputs: list[NodeArg]
     outputs: list[NodeArg]
     constants: dict[str, np.ndarray]
-    defaults: dict[str, np.ndarray]
+    sparse: dict[str, SparseTensor]
+    defaults: dict[str, np.ndarray | SparseTensor]
     nodes: list[GraphNode]
     declared: Mapping[str, DType]
 
@@ -154,22 +157,31 @@ def read(model: ModelProto) -> Graph:
         model = inline_local_functions(model)
     graph = model.graph
     _refuse_repeated("graph input", (value.name for value in graph.input))
-    _refuse_repeated("initializer", (t.name for t in graph.initializer))
+    names = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+    _refuse_repeated("initializer", names)
     constants = {t.name: _array(t, f"initializer {t.name}") for t in graph.initializer}
-    for sparse in graph.sparse_initializer:
-        constants[sparse.values.name] = _dense(sparse)
+    sparse = {
+        t.values.name: _sparse(t, f"sparse initializer {t.values.name}") for t in graph.sparse_initializer
+    }
+    inputs = [_node_arg(value) for value in graph.input]
     # Since IR version 4 an initializer that is also a graph input is only that input's default.
-    listed = {value.name for value in graph.input}
-    defaults = {name: constants[name] for name in constants.keys() & listed} if model.ir_version >= 4 else {}
-    constants = {name: array for name, array in constants.items() if name not in defaults}
-    inputs = [_node_arg(value) for value in graph.input if value.name not in constants]
-    nodes = _ordered(_nodes(model), set(constants) | {arg.name for arg in inputs})
+    defaults: dict[str, np.ndarray | SparseTensor] = {}
+    if model.ir_version >= 4:
+        for arg in inputs:
+            if arg.name in constants:
+                defaults[arg.name] = constants.pop(arg.name)
+            elif arg.name in sparse:
+                default = sparse.pop(arg.name)
+                defaults[arg.name] = default if arg.sparse else default.toarray()
+    inputs = [arg for arg in inputs if arg.name not in constants and arg.name not in sparse]
+    known = {*constants, *sparse, *(arg.name for arg in inputs)}
+    nodes = _ordered(_nodes(model), known)
     outputs = [_node_arg(value) for value in graph.output]
-    known = set(constants) | {arg.name for arg in inputs} | {name for n in nodes for name in n.outputs}
+    known |= {name for n in nodes for name in n.outputs}
     for arg in outputs:
         if arg.name not in known:
             raise ModelError(f"graph output {arg.name!r} is produced by no node")
-    return Graph(inputs, outputs, constants, defaults, nodes, _declared(graph))
+    return Graph(inputs, outputs, constants, sparse, defaults, nodes, _declared(graph))
 
 
 def _refuse_repeated(what: str, names: Iterable[str]) -> None:
@@ -268,21 +280,17 @@ def _array(tensor: TensorProto, label: str) -> np.ndarray:
     return array
 
 
-def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    label = f"sparse initializer {sparse.values.name}"
-    values, indices = _array(sparse.values, label), _array(sparse.indices, label)
-    dense = np.zeros(tuple(sparse.dims), values.dtype)
+def _sparse(tensor: onnx.SparseTensorProto, label: str) -> SparseTensor:
+    values, indices = _array(tensor.values, label), _array(tensor.indices, label)
+    if values.dtype == object:
+        raise UnsupportedError(f"{label}: holds strings; expected numbers")
     try:
-        if indices.ndim == 1:
-            dense.reshape(-1)[indices] = values
-        else:
-            dense[tuple(indices.T)] = values
-    except IndexError as error:
+        return SparseTensor.from_coo(values, indices, tuple(tensor.dims))
+    except ShapeError as error:
         raise ModelError(f"{label}: {error}") from error
-    return dense
 
 
-def constant_value(node: GraphNode) -> np.ndarray:
+def constant_value(node: GraphNode) -> np.ndarray | SparseTensor:
     """The value of a Constant node."""
     attributes = node.attributes
     if len(attributes) != 1:
@@ -292,7 +300,7 @@ def constant_value(node: GraphNode) -> np.ndarray:
     if name == "value":
         return _array(value, label)
     if name == "sparse_value":
-        return _dense(value)
+        return _sparse(value, label)
     if name in ("value_float", "value_floats"):
         return np.array(value, np.float32)
     if name in ("value_int", "value_ints"):

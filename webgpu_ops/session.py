@@ -58,8 +58,8 @@ class InferenceSession:
     ) -> None:
         proto = graphs.load(model)
         graph = graphs.read(proto)
-        constants = dict(graph.constants)
-        self._steps = make_steps(graph, constants)
+        constants, sparse = dict(graph.constants), dict(graph.sparse)
+        self._steps = make_steps(graph, constants, sparse)
         self._inputs = {arg.name: arg for arg in graph.inputs}
         self._outputs = {arg.name: arg for arg in graph.outputs}
         self._meta = ModelMeta(
@@ -76,7 +76,7 @@ class InferenceSession:
             raise DeviceError(f"device is a {type(device).__name__}; expected a webgpu_ops.Device")
         self._device.check_alive()
         self._defaults = graph.defaults
-        self._constants = self._upload(constants)
+        self._constants = {**self._upload(constants), **sparse}
         self._programs: dict[tuple[str, ...], Program] = {}
 
     @property

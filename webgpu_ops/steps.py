@@ -11,6 +11,7 @@ from . import graph as graphs
 from . import schema as schemas
 from .api import Node, supported_ops
 from .core import dtypes
+from .core.tensor import SparseTensor
 from .errors import SchemaError, ShapeError, UnsupportedError, WebGpuOpsError
 from .graph import Graph, GraphNode, NodeArg
 from .host import HOST_LIMIT, HOST_OPS, METADATA_OPS, HostNode
@@ -155,14 +156,20 @@ class Program:
         return cls(chosen, free, root, last, uses)
 
 
-def make_steps(graph: Graph, constants: dict[str, np.ndarray]) -> list[Step]:
-    """The steps of ``graph``; what can be computed from constants alone is, and joins them."""
+def make_steps(graph: Graph, constants: dict[str, np.ndarray], sparse: dict[str, SparseTensor]) -> list[Step]:
+    """The steps of ``graph``; what can be computed from constants alone is, and joins them.
+
+    ``sparse`` constants become dense ones unless operators that take sparse tensors read them.
+    """
     _refuse_unsupported(graph)
+    for name in list(sparse):
+        if not _wanted_sparse(graph, name):
+            constants[name] = sparse.pop(name).toarray()
     on_host = {arg.name for arg in graph.inputs if _is_metadata(arg)}
     steps: list[Step] = []
     for node in graph.nodes:
         try:
-            step = _make_step(node, graph, constants, on_host)
+            step = _make_step(node, graph, constants, sparse, on_host)
         except WebGpuOpsError as error:
             if len(graph.nodes) > 1:
                 name_node(error, node)
@@ -173,9 +180,13 @@ def make_steps(graph: Graph, constants: dict[str, np.ndarray]) -> list[Step]:
 
 
 def _make_step(
-    node: GraphNode, graph: Graph, constants: dict[str, np.ndarray], on_host: set[str]
+    node: GraphNode,
+    graph: Graph,
+    constants: dict[str, np.ndarray],
+    sparse: dict[str, SparseTensor],
+    on_host: set[str],
 ) -> Step | None:
-    """The step of a node, or None if its outputs could be added to ``constants``.
+    """The step of a node, or None if its outputs could be added to ``constants`` or ``sparse``.
 
     ``on_host`` holds the values that shape arithmetic may use, and grows by the node's outputs.
     """
@@ -183,7 +194,13 @@ def _make_step(
     attributes = {a.name: a for a in node.proto.attribute}
     schemas.check_node(schema, [bool(n) for n in node.inputs], [bool(n) for n in node.outputs], attributes)
     if node.domain == "" and node.op == "Constant":
-        constants[node.outputs[0]] = graphs.constant_value(node)
+        name, value = node.outputs[0], graphs.constant_value(node)
+        if isinstance(value, np.ndarray):
+            constants[name] = value
+        elif _wanted_sparse(graph, name):
+            sparse[name] = value
+        else:
+            constants[name] = value.toarray()
         return None
     step = Step(node.closed_over(constants), graph.declared)
     if step.node.captured:
@@ -206,6 +223,22 @@ def _make_step(
     elif not step.is_view:
         step.kernel()
     return step
+
+
+def _wanted_sparse(graph: Graph, name: str) -> bool:
+    """Whether some operator wants value ``name`` sparse."""
+    for node in graph.nodes:
+        if name not in node.inputs:
+            continue
+        try:
+            schema = schemas.find(node.op, node.domain, node.opset)
+        except SchemaError:  # refused where the node's step is made
+            continue
+        for parameter, read in zip(schema.inputs, node.inputs, strict=False):
+            types = schema.allowed_types(parameter)
+            if read == name and all(t.startswith("sparse_tensor") for t in types):
+                return True
+    return False
 
 
 def _refuse_unsupported(graph: Graph) -> None:

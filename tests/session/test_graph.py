@@ -13,6 +13,7 @@ from webgpu_ops import graph as graphs
 from webgpu_ops.core.device import Device
 from webgpu_ops.errors import DeviceError, ModelError, SchemaError, UnsupportedError
 from webgpu_ops.session import InferenceSession
+from webgpu_ops.steps import make_steps
 
 from .models import FLOAT, INT64, contrib, model, node
 
@@ -160,14 +161,38 @@ def test_initializers_listed_as_inputs() -> None:
     assert [a.name for a in new.inputs] == ["x", "w"] and not new.constants and set(new.defaults) == {"w"}
 
 
-def test_sparse_initializers_become_dense() -> None:
-    wanted = model([node("Add", "x w", "y")], [("x", FLOAT, [2, 3])], [Y])
-    values = numpy_helper.from_array(np.array([5, 7], np.float32), "w")
-    for indices in (np.array([1, 5]), np.array([[0, 1], [1, 2]])):
-        del wanted.graph.sparse_initializer[:]
-        sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(indices, "i"), [2, 3])
-        wanted.graph.sparse_initializer.append(sparse)
-        np.testing.assert_array_equal(graphs.read(wanted).constants["w"], [[0, 5, 0], [0, 0, 7]])
+def sparse_initializer(name: str, indices: object, values: object = (5, 7)) -> onnx.SparseTensorProto:
+    """Float values of a (2, 3) matrix."""
+    stored = numpy_helper.from_array(np.array(values, np.float32), name)
+    return helper.make_sparse_tensor(stored, numpy_helper.from_array(np.array(indices), "i"), [2, 3])
+
+
+def test_sparse_initializers_are_dense_where_nobody_wants_them_sparse() -> None:
+    dense = [[0, 5, 0], [0, 0, 7]]
+    for indices in ([1, 5], [[0, 1], [1, 2]]):
+        for wanted in (
+            model([node("Add", "x w", "y")], [("x", FLOAT, [2, 3])], [Y]),
+            model([node("Add", "x w", "y")], [("x", FLOAT, [2, 3]), ("w", FLOAT, [2, 3])], [Y], ir_version=3),
+        ):
+            wanted.graph.sparse_initializer.append(sparse_initializer("w", indices))
+            read, constants = graphs.read(wanted), dict[str, np.ndarray]()
+            make_steps(read, constants, read.sparse)
+            assert not read.sparse and [a.name for a in read.inputs] == ["x"]
+            np.testing.assert_array_equal(constants["w"], dense)
+    wanted = model([node("Add", "x w", "y")], [("x", FLOAT, [2, 3]), ("w", FLOAT, [2, 3])], [Y])
+    wanted.graph.sparse_initializer.append(sparse_initializer("w", [1, 5]))
+    np.testing.assert_array_equal(np.asarray(graphs.read(wanted).defaults["w"]), dense)
+
+
+def test_sparse_initializers_are_checked() -> None:
+    wanted = model([node("Relu", "w", "y")], [], [Y])
+    wanted.graph.sparse_initializer.append(sparse_initializer("w", [1, 6]))
+    with pytest.raises(ModelError, match=r"sparse initializer w: .* an index lies outside of shape \(2, 3\)"):
+        graphs.read(wanted)
+    del wanted.graph.sparse_initializer[:]
+    wanted.graph.sparse_initializer.extend([sparse_initializer("w", [1, 5])] * 2)
+    with pytest.raises(ModelError, match="initializer 'w' is defined twice"):
+        graphs.read(wanted)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +210,7 @@ def test_sparse_initializers_become_dense() -> None:
 def test_constant_nodes(attributes: dict[str, object], expected: np.ndarray) -> None:
     graph = graphs.read(model([node("Constant", "", "y", **attributes)], [], [Y]))
     value = graphs.constant_value(graph.nodes[0])
-    assert value.dtype == expected.dtype
+    assert isinstance(value, np.ndarray) and value.dtype == expected.dtype
     np.testing.assert_array_equal(value, expected)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
-from webgpu_ops import Device, ShapeError, SparseTensor, UnsupportedError, plan, run
+from webgpu_ops import Device, InferenceSession, ShapeError, SparseTensor, UnsupportedError, plan, run
 from webgpu_ops.api import Node
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.plan import TensorSpec
@@ -83,6 +84,34 @@ def test_whole_numbers_are_exact(device: Device) -> None:
         bits = 8 * limits.dtype.itemsize
         wrapped = np.array([int(v) % 2**bits for v in exact.reshape(-1)], f"uint{bits}")
         np.testing.assert_array_equal(y.numpy().reshape(-1).view(wrapped.dtype), wrapped)
+
+
+@pytest.mark.parametrize("place", ["initializer", "constant", "default"])
+def test_sparse_constants_of_a_model(device: Device, place: str) -> None:
+    """A matrix that a session has from its model stays sparse; the feed of a default replaces it."""
+    kind, contrib = TensorProto.FLOAT, "com.microsoft"
+    stored = helper.make_tensor("a", kind, [2], [5.0, 7.0])
+    sparse = helper.make_sparse_tensor(
+        stored, helper.make_tensor("i", TensorProto.INT64, [2], [1, 5]), [2, 3]
+    )
+    nodes = [helper.make_node("SparseToDenseMatMul", ["a", "b"], ["y"], domain=contrib)]
+    inputs = [helper.make_tensor_value_info("b", kind, [3, 4])]
+    if place == "constant":
+        nodes.insert(0, helper.make_node("Constant", [], ["a"], sparse_value=sparse))
+    if place == "default":
+        inputs.append(helper.make_sparse_tensor_value_info("a", kind, [2, 3]))
+    graph = helper.make_graph(nodes, "test", inputs, [helper.make_tensor_value_info("y", kind, [2, 4])])
+    if place != "constant":
+        graph.sparse_initializer.append(sparse)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(contrib, 1)]
+    session = InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=10), device)
+    b = np.arange(12, dtype=np.float32).reshape(3, 4)
+    a = np.array([[0, 5, 0], [0, 0, 7]], np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, {"b": b})[0], a @ b)
+    if place == "default":
+        other = SparseTensor.from_coo(np.float32([2]), np.array([0]), (2, 3))
+        np.testing.assert_array_equal(session.run(None, {"a": other, "b": b})[0], other.toarray() @ b)
 
 
 def test_refusals() -> None:
