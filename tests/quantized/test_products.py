@@ -158,6 +158,23 @@ def test_one_number_codes_are_exact(device: Device) -> None:
     np.testing.assert_array_equal(got.numpy(), inputs["B"].T.astype(np.float16))
 
 
+def test_activations_that_float8_cannot_hold_saturate(device: Device) -> None:
+    """Infinities, and quotients that float32 cannot hold either; a NaN stays one."""
+    a = np.zeros((4, 4), ml_dtypes.bfloat16)
+    np.fill_diagonal(a, [np.inf, -1e38, np.nan, 3e4])
+    inputs = {
+        "A": a,
+        "B": np.eye(4).astype(ml_dtypes.float8_e4m3fn),
+        "b_scale": np.ones((4, 1), np.float32),
+        "a_scale": np.array([0.01], np.float32),
+    }
+    (got,) = run("MatMulBlockQuantizedFp8Weight", inputs, device=device)
+    assert isinstance(got, Tensor)
+    want = np.diag([4.48, -4.48, np.nan, 4.48])
+    want[2] = np.nan
+    np.testing.assert_array_equal(got.numpy(), want.astype(a.dtype))
+
+
 def test_groups_outside_are_contained(device: Device) -> None:
     inputs, attributes = n_bits(np.random.default_rng(1), 2, 64, 8, 4, 16, "packed")
     wild = np.tile(np.array([-5, 0, 3, 900], np.int32), 16)

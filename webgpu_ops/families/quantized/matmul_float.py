@@ -173,11 +173,6 @@ class MatMulBlockQuantizedFp8Weight(_BlockFloat):
 def through_float8(b: Builder, a: Slot, scale: Slot) -> Slot:
     """``float8e4m3fn(a / scale) * scale`` in float32; the quotient saturates."""
     out = b.scratch("a_scaled", a.shape, dtypes.float32)
-    # One step of division by hand: WGSL's own may miss the last bits, and with them a tie.
-    steps = (
-        "q = a / scale",
-        "r = fma(fma(-q, scale, a), 1.0 / scale, q)",
-        "decode_float8e4m3fn(encode_float8e4m3fn(r)) * scale",
-    )
-    elementwise(b, "; ".join(steps), out, {"a": a, "scale": scale.reshape(1)}, library="lib/float8.wgsl")
+    operands = {"a": a, "scale": scale.reshape(1)}
+    elementwise(b, "through_float8e4m3fn(a, scale)", out, operands, library="lib/float8.wgsl")
     return out

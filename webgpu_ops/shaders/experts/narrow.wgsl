@@ -30,11 +30,6 @@ fn scale_of(pair: u32, column: u32) -> f32 {
     let s = scale_of(pair, column);
     let four = load4_a(pair / u.share * u.width + column);
     var result: y_quad;
-    for (var j = 0u; j < 4u; j++) {
-        // One step of division by hand: WGSL's own may miss the last bits, and with them a tie.
-        let q = four[j] / s;
-        let x = fma(fma(-q, s, four[j]), 1.0 / s, q);
-        result[j] = decode_float8e4m3fn(encode_float8e4m3fn(x)) * s;
-    }
+    for (var j = 0u; j < 4u; j++) { result[j] = through_float8e4m3fn(four[j], s); }
     store4_y(i, result, 4u);
 {% endcall %}

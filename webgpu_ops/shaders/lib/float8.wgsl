@@ -56,3 +56,11 @@ fn encode_float8e8m0(v: f32) -> u32 {
     let number = size < 0x7f800000u && (bits <= 0x80000000u);
     return select(0xffu, code, number);
 }
+
+// float8e4m3fn(x / s) * s. One step of division by hand: WGSL's own may miss the last bits, and with
+// them a tie. Where the quotient saturates the step means nothing, and could make infinity a NaN.
+fn through_float8e4m3fn(x: f32, s: f32) -> f32 {
+    let q = x / s;
+    let near = fma(fma(-q, s, x), 1.0 / s, q);
+    return decode_float8e4m3fn(encode_float8e4m3fn(select(q, near, abs(q) < 512.0))) * s;
+}
