@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from webgpu_ops import Device, Tensor, run
+from webgpu_ops.reference.attention import group_query_attention
 from webgpu_ops.reference.attention_variants import (
     attend,
     decoder_masked_multi_head_attention,
@@ -122,12 +125,72 @@ def beams(device: Device, seed: int) -> None:
     np.testing.assert_array_equal(held["past_key"].numpy(), reordered(whole))
 
 
-@pytest.mark.parametrize("decode", [multi_head, beams])
+def group_query(device: Device, seed: int, shared: bool) -> None:
+    """Entries of two lengths: one starts without a token, one behind eight, which both caches hold.
+
+    Where present shares past's buffer its rows are written in place; else each step's caches are one row
+    longer than those of the step before. The answers to all tokens at once, as a prompt, are the reference.
+    """
+    batch, kv, start = 2, 1, np.array([0, 8])
+    dtype = np.float32 if shared else np.float16
+    rng = np.random.default_rng(seed)
+    q, k, v = (rng.standard_normal((batch, ROOM, n * SIZE)).astype(dtype) for n in (HEADS, kv, kv))
+    angles = np.outer(np.arange(ROOM), 10.0 ** -np.linspace(0, 3, SIZE // 2))
+    attributes = {"num_heads": HEADS, "kv_num_heads": kv, "do_rotary": 1, "local_window_size": 150}
+    turns = {"cos_cache": np.cos(angles).astype(dtype), "sin_cache": np.sin(angles).astype(dtype)}
+    lengths = {"seqlens_k": np.full(batch, ROOM - 1, np.int32), "total_sequence_length": np.int32(ROOM)}
+    want, *whole, _ = group_query_attention(q, k, v, **lengths, **turns, **attributes)
+
+    held: dict[str, Any] = {}
+    for name, rows in zip(("past_key", "past_value"), whole, strict=True):
+        before = (np.arange(ROOM) < start[:, None])[:, None, :, None]
+        filled = np.where(before, rows, np.array(np.nan, dtype))[:, :, : ROOM if shared else start.max()]
+        held[name] = Tensor.from_numpy(np.ascontiguousarray(filled), device)
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if shared else {"rtol": 2e-3, "atol": 1e-3}
+    for step in range(STEPS):
+        at = np.arange(batch)[:, None], (start + step)[:, None]
+        inputs = {
+            "query": q[at],
+            "key": k[at],
+            "value": v[at],
+            "seqlens_k": (start + step).astype(np.int32),
+            "total_sequence_length": np.int32(start.max() + step + 1),
+            **turns,
+            **held,
+        }
+        bound = {
+            "output": None,
+            "present_key": held["past_key"] if shared else None,
+            "present_value": held["past_value"] if shared else None,
+        }
+        y, *present = run("GroupQueryAttention", inputs, attributes, outputs=bound, device=device)[:3]
+        assert isinstance(y, Tensor)
+        np.testing.assert_allclose(y.numpy(), want[at], **tolerance, err_msg=f"step {step}")
+        held = dict(zip(held, present, strict=True))
+    for tensor, rows in zip(held.values(), whole, strict=True):
+        got = tensor.numpy()
+        assert got.shape == rows.shape
+        for entry, end in enumerate(start + STEPS):
+            np.testing.assert_allclose(got[entry, :, :end], rows[entry, :, :end], **tolerance)
+            assert not shared or np.isnan(got[entry, :, end:]).all(), (
+                "rows behind the last token were written"
+            )
+
+
+DECODES = [
+    pytest.param(partial(group_query, shared=True), id="group query, shared"),
+    pytest.param(partial(group_query, shared=False), id="group query, separate"),
+    multi_head,
+    beams,
+]
+
+
+@pytest.mark.parametrize("decode", DECODES)
 def test_every_step_agrees(device: Device, decode: Decode) -> None:
     decode(device, 1)
 
 
-@pytest.mark.parametrize("decode", [multi_head, beams])
+@pytest.mark.parametrize("decode", DECODES)
 def test_two_threads_decode_at_once(decode: Decode) -> None:
     """Each thread has caches of its own on one device."""
     device = Device.default()
