@@ -156,20 +156,24 @@ def matmul(
         template, workgroup = "matmul/shared", 256
         groups = -(-m // 64) * -(-n // 64)
     else:
-        # Types unpacked by hand bring much code with every load, so their tiles stay small.
-        packed = any(v.slot.dtype.per_word > 1 for v in (left, right)) and "shader-f16" not in b.caps.features
-        side = 8 if cpu and not packed else 4
-        rows = next(t for t in (1, 2, 4, 8) if t >= min(m, side)) if vector else 1
-        template, workgroup = "matmul/tile", 8 if cpu else 32
-        columns = side if vector and n > 4 * workgroup else 4
         # The kernel takes four steps of k at once where it reads quads of both in its own arithmetic.
         own = all(computing_type(v.slot.dtype) == compute for v in (left, right))
         at_once = 4 if vector and own and "any" not in (order_of(left), order_of(right)) else 1
         if layout.uniforms["k"] > at_once * MAX_ROUNDS:
             split(b, a, w, out, at_once * MAX_ROUNDS, operands or {}, epilogue, uniforms)
             return
+        template, workgroup = "matmul/tile", 8 if cpu and n <= 128 else 32
+        # Types unpacked by hand bring much code with every load, so their tiles stay small.
+        packed = any(v.slot.dtype.per_word > 1 for v in (left, right)) and "shader-f16" not in b.caps.features
+        # On a software adapter a load costs much more than passing its value on, so tiles grow in the
+        # direction of what is shared.
+        share = cpu and at_once == 4 and not packed and "subgroup" in b.caps.features
+        tall = share and m >= 16
+        side = 8 if cpu and not packed else 4
+        rows = next(t for t in (1, 2, 4, 8, 16) if t >= min(m, 16 if tall else side)) if vector else 1
+        columns = side if vector and not tall and n > 4 * workgroup else 4
         groups = -(-m // rows) * -(-n // (columns * workgroup))
-        constants |= {"rows": rows, "columns": columns}
+        constants |= {"rows": rows, "columns": columns, "share": share}
     b.dispatch(
         template,
         reads={"a": left.slot, "w": right.slot, **layout.slots},

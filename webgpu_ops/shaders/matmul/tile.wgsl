@@ -2,6 +2,7 @@
   y = epilogue(a @ w) in register tiles: an invocation makes `rows` x `columns` results.
 
   rows, columns   of a tile; columns is a multiple of 4
+  share     loads of a among four invocations, which all read the same rows
   a_order, w_order   "row": a row's elements are consecutive; "column": a column's are; "any"
   epilogue, operands   as in matmul/batch.wgsl
   compute   the type whose arithmetic is used
@@ -30,7 +31,19 @@ fn add(sum: quad, a: number, w: quad) -> quad {
 #% endif
 }
 
-{% call kernel() %}
+{# Four consecutive elements of a from `place` on. #}
+{% macro shared_a(place) -%}
+{{ "broadcast4(load_a(%s + quad_lane))" % place if share else "load4_a(%s)" % place }}
+{%- endmacro %}
+#% if share
+
+// What the four invocations of a quad hold, one after another.
+fn broadcast4(mine: number) -> quad {
+    return quad({% for s in range(4) %}quadBroadcast(mine, {{ s }}u){{ ", " if not loop.last }}{% endfor %});
+}
+#% endif
+
+{% call kernel(quads=share) %}
     // The invocations of a workgroup lie side by side, so that they read the same elements of a.
     let groups_across = (u.n + {{ columns }}u * WG - 1u) / ({{ columns }}u * WG);
     let tiles_down = (u.m + {{ rows - 1 }}u) / {{ rows }}u;
@@ -38,7 +51,9 @@ fn add(sum: quad, a: number, w: quad) -> quad {
     if (batch >= u.batches) { return; }
     let row = (group / groups_across % tiles_down) * {{ rows }}u;
     let column = (group % groups_across * WG + lane) * {{ columns }}u;
+#% if not share
     if (column >= u.n) { return; }
+#% endif
     let at = batch_at(batch);
 
     // A tile at the edge reads the last row or column again; what it makes of it is not stored.
@@ -59,12 +74,12 @@ fn add(sum: quad, a: number, w: quad) -> quad {
         // Four steps of k: from each side quads along k ("a row", "w column") or across it.
 #% if a_order == "row"
 #% for r in range(rows)
-        let left{{ r }} = load4_a(a{{ r }} + k);
+        let left{{ r }} = {{ shared_a("a%d + k" % r) }};
 #% endfor
 #% else
 #% for s in range(4)
 #% for g in range((rows + 3) // 4)
-        let left{{ g }}_{{ s }} = load4_a(at.a + row + {{ 4 * g }}u + (k + {{ s }}u) * u_a_at(2u));
+        let left{{ g }}_{{ s }} = {{ shared_a("at.a + row + %du + (k + %du) * u_a_at(2u)" % (4 * g, s)) }};
 #% endfor
 #% endfor
 #% endif
@@ -73,14 +88,19 @@ fn add(sum: quad, a: number, w: quad) -> quad {
         let right{{ c }} = load4_w(w{{ c }} + k);
 #% endfor
 #% endif
-#% for s in range(4)
 #% for q in range(quads)
+#% for s in range(4)
 #% if w_order == "column"
         let w{{ q }}_{{ s }} = quad({% for c in range(4) %}right{{ 4 * q + c }}[{{ s }}]{{ ", " if not loop.last }}{% endfor %});
 #% else
         let w{{ q }}_{{ s }} = load4_w(at.w + column + {{ 4 * q }}u + (k + {{ s }}u) * u_w_at(1u));
 #% endif
+#% endfor
+#% endfor
+        // A sum takes all its steps in a row, so that it stays in a register.
+#% for q in range(quads)
 #% for r in range(rows)
+#% for s in range(4)
         sum{{ r }}_{{ q }} = add(sum{{ r }}_{{ q }}, {{ "left%d[%d]" % (r, s) if a_order == "row" else "left%d_%d[%d]" % (r // 4, s, r % 4) }}, w{{ q }}_{{ s }});
 #% endfor
 #% endfor
