@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from webgpu_ops import Device, ShapeError, UnsupportedError, plan, run
-from webgpu_ops.core.plan import Capabilities
+from webgpu_ops import Device, ShapeError, Tensor, UnsupportedError, plan, run
+from webgpu_ops.core.plan import Capabilities, Plan
+from webgpu_ops.core.stream import PreparedPlan
 
 # One worker keeps the pipelines of a file.
 pytestmark = pytest.mark.xdist_group("integer")
@@ -145,6 +147,66 @@ def test_an_output_scale_without_a_zero_point(device: Device) -> None:
     (y,) = run("QGemm", [a, one, np.uint8(0), b, one, np.int8(0), None, np.float32(2)], device=device)
     assert y.dtype.name == "uint8"
     assert y.numpy().tolist() == [[6]]
+
+
+# Parts
+
+
+def limited(
+    device: Device, op: str, inputs: list[Any], nbytes: int, **options: Any
+) -> tuple[Plan, np.ndarray]:
+    """The call as planned for an adapter that binds at most ``nbytes``."""
+    caps = replace(device.capabilities, max_binding_bytes=nbytes)
+    made = plan(op, inputs, **options, capabilities=caps)
+    feeds = [None if s is None else Tensor.from_numpy(inputs[s.index], device) for s in made.inputs]
+    (slot,) = made.outputs
+    assert slot is not None
+    out = Tensor.from_numpy(np.full(slot.shape, 99, slot.dtype.numpy), device)
+    device.stream.execute(PreparedPlan(made, device), feeds, [out])
+    return made, out.numpy()
+
+
+@pytest.mark.parametrize("shape", [(300, 70), (40, 600), (9, 8, 40)], ids=["inner", "columns", "batch"])
+def test_parts_of_weights(any_device: Device, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(7)
+    *batch, k, n = shape
+    a, b = ends(rng, (*batch, 3, k), np.uint8), ends(rng, shape, np.int8)
+    a_zero, b_zero = ends(rng, (3,), np.uint8), ends(rng, (n,), np.int8)
+    if n == 600:  # each column is consecutive
+        a_zero = a_zero[:1]
+        inputs = [a, np.float32(1), a_zero[0], b.T.copy(), np.float32(1), b_zero]
+        made, got = limited(any_device, "QGemm", inputs, k * 256, attributes={"transB": 1})
+    else:
+        made, got = limited(any_device, "MatMulInteger", [a, b, a_zero, b_zero], b.nbytes // 2, domain="")
+    assert len(made.dispatches) == 3
+    np.testing.assert_array_equal(got, product(a, b, a_zero[:, None], b_zero))
+
+
+def test_columns_of_a_in_parts(any_device: Device) -> None:
+    """Scales, zero points and a bias go with their columns."""
+    rng = np.random.default_rng(8)
+    a, b = ends(rng, (2, 300), np.uint8), ends(rng, (300, 24), np.int8)
+    scale, zero = rng.uniform(0.01, 0.02, 300).astype(np.float32), rng.integers(0, 256, 300, np.uint8)
+    b_scale, bias = rng.uniform(0.01, 0.02, 24).astype(np.float32), rng.normal(size=24).astype(np.float32)
+    inputs = [a, b, scale, b_scale, zero, np.int8(-7), bias]
+    made, got = limited(any_device, "MatMulIntegerToFloat", inputs, 128 * 24)
+    assert len(made.dispatches) == 3
+    left = (a.astype(np.float64) - zero) * scale
+    want = left @ ((b.astype(np.float64) + 7) * b_scale) + bias
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_long_sums_are_made_in_steps(any_device: Device, dtype: type) -> None:
+    """More of the inner dimension than an invocation may go round for, twice, and a little."""
+    k = 262_144 + 5
+    rng = np.random.default_rng(9)
+    a, b = ends(rng, (1, k), dtype), ends(rng, (k, 3), dtype)
+    op, domain = ("MatMulInteger", "") if dtype is np.uint8 else ("MatMulInteger16", "com.microsoft")
+    made = plan(op, [a, b], domain=domain, capabilities=any_device.capabilities)
+    assert len(made.dispatches) == 3
+    (y,) = run(op, [a, b], domain=domain, device=any_device)
+    np.testing.assert_array_equal(y.numpy().view(np.uint32), product(a, b) & 0xFFFFFFFF)
 
 
 def variants(device_class: str, sizes: list[int]) -> set[Any]:

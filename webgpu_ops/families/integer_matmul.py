@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core import dtypes
 from ..core.dtypes import DType
-from ..core.plan import Builder, Slot
+from ..core.plan import MAX_ROUNDS, Builder, Slot
 from ..errors import UnsupportedError
-from .layout import View
+from .layout import View, cut
 from .matmul import broadcasts, computing_type, gemm_views, lay_out, order_of, parts_of, product_views
 from .registry import Operator, register
 from .standard.quantize import dynamically_quantized, saturated
@@ -46,53 +46,143 @@ def integer_matmul(
     columns; with the scale, sums are made in float32.
 
     ``orders`` names the memory order (:mod:`.ordered`) of a, of w transposed, and of ``out`` and the
-    operand ``as_out``; those are then whole tensors.
+    operand ``as_out``; those are then whole tensors. Without them, what exceeds a binding or the rounds
+    of an invocation is multiplied in parts.
     """
     target = View.of(out)
     if not target.size:
         return
-    sides = {"a_zero": a_zero, "w_zero": w_zero, "start": start}
-    given = {name: x for name, x in sides.items() if x is not None}
-    layout = lay_out(a, w, target, {**(operands or {}), **given}, merge=orders is None)
-    left, right = layout.left.slot.dtype, layout.right.slot.dtype
     sums = dtypes.int32
     if a_column_scale is not None:
         sums = dtypes.float32
     elif target.slot.dtype == dtypes.uint32:
         sums = dtypes.uint32
+    sides = {"a_zero": a_zero, "w_zero": w_zero, "start": start}
+    *batch, m, n = target.shape
+    k = View.of(a).shape[-1]
+    product = _Product(
+        View.of(a).broadcast((*batch, m, k)),
+        View.of(w).broadcast((*batch, k, n)),
+        target,
+        sides={name: View.of(x) for name, x in sides.items() if x is not None},
+        columns={"a_column_zero": a_column_zero, "a_column_scale": a_column_scale},
+        operands={name: View.of(x) for name, x in (operands or {}).items()},
+        epilogue=epilogue,
+        uniforms=uniforms or {},
+        sums=sums,
+        compute=compute or computing_type(target.slot.dtype),
+        orders=orders,
+        as_out=as_out,
+    )
+    for part in [product] if orders else _parts(b, product):
+        _append(b, part)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The arguments of :func:`integer_matmul`, with the batch of both factors spelled out."""
+
+    left: View
+    right: View
+    target: View
+    sides: Mapping[str, View]
+    columns: Mapping[str, Slot | None]
+    operands: Mapping[str, View]
+    epilogue: str
+    uniforms: Mapping[str, Any]
+    sums: DType
+    compute: DType
+    orders: tuple[str, str, str] | None
+    as_out: str
+
+    def part(self, axis: int, first: int, right: View) -> _Product:
+        """Some of the columns or of the batch: those of ``right``."""
+        count = right.shape[axis]
+
+        def some(view: View) -> View:
+            return view.broadcast(self.target.shape).slice(axis, first, count)
+
+        return replace(
+            self,
+            left=self.left if axis == len(right.shape) - 1 else self.left.slice(axis, first, count),
+            right=right,
+            target=some(self.target),
+            sides={name: some(view) for name, view in self.sides.items()},
+            operands={name: some(view) for name, view in self.operands.items()},
+        )
+
+    def step(self, begin: int, right: View, earlier: View | None) -> _Product:
+        """The columns of a from ``begin`` on (a multiple of 4) that meet the rows of ``right``."""
+        count = right.shape[-2]
+        return replace(
+            self,
+            left=self.left.slice(-1, begin, count),
+            right=right,
+            sides=self.sides if earlier is None else {**self.sides, "start": earlier},
+            columns={name: x and x.rows(begin, count) for name, x in self.columns.items()},
+        )
+
+
+def _parts(b: Builder, product: _Product) -> Iterator[_Product]:
+    """Products that each fit bindings and an invocation's rounds."""
+    axis, parts = cut(b, product.right)
+    if axis == len(product.right.shape) - 2:
+        yield from _steps(b, product, parts)
+        return
+    for first, right in parts:
+        yield from _steps(b, product.part(axis, first, right), [(0, right)])
+
+
+def _steps(b: Builder, product: _Product, parts: Sequence[tuple[int, View]]) -> Iterator[_Product]:
+    """A product along its inner dimension: a step starts with the sums of the one before it."""
+    at_once = 1 if "any" in (order_of(product.left), order_of(product.right)) else 4
+    most = at_once * MAX_ROUNDS
+    steps = [
+        (first + at, right.slice(-2, at, min(most, right.shape[-2] - at)))
+        for first, right in parts
+        for at in range(0, max(1, right.shape[-2]), most)
+    ]
+    earlier: View | None = None
+    for begin, right in steps[:-1]:
+        sums = View.of(b.scratch("sums", product.target.shape, product.sums))
+        step = product.step(begin, right, earlier)
+        yield replace(step, target=sums, operands={}, epilogue="x", uniforms={}, compute=product.sums)
+        earlier = sums
+    yield product.step(*steps[-1], earlier) if earlier else product
+
+
+def _append(b: Builder, p: _Product) -> None:
+    """One dispatch."""
+    layout = lay_out(p.left, p.right, p.target, {**p.operands, **p.sides}, merge=p.orders is None)
+    left, right = layout.left.slot.dtype, layout.right.slot.dtype
     m, n = layout.uniforms["m"], layout.uniforms["n"]
     cpu = b.caps.device_class == "cpu"
+    orders = p.orders or (order_of(layout.left), order_of(layout.right), "row")
     # Software adapters multiply unpacked numbers faster than they emulate products of packed ones.
-    packed = not cpu and left.bits == right.bits == 8 and a_column_zero is a_column_scale is None
+    plain = not cpu and left.bits == right.bits == 8 and "any" not in orders
+    packed = plain and not any(p.columns.values())
     rows = next(t for t in (1, 2, 4) if t >= min(m, 4))
     workgroup = 8 if cpu else 32
-    modes = tuple((name, "as y" if name == as_out else mode, t) for name, mode, t in layout.operands)
-    first, second, third = orders or (order_of(layout.left), order_of(layout.right), "row")
+    modes = tuple((name, "as y" if name == p.as_out else mode, t) for name, mode, t in layout.operands)
     values = dict(layout.uniforms)
-    if as_out:
-        values.setdefault(f"{as_out}_batch", (0,) * len(values["y_batch"]))
+    if p.as_out:
+        values.setdefault(f"{p.as_out}_batch", (0,) * len(values["y_batch"]))
     b.dispatch(
         "integer/product",
-        reads={
-            "a": layout.left.slot,
-            "w": layout.right.slot,
-            **layout.slots,
-            "a_column_zero": a_column_zero,
-            "a_column_scale": a_column_scale,
-        },
+        reads={"a": layout.left.slot, "w": layout.right.slot, **layout.slots, **p.columns},
         writes={"y": layout.target.slot},
-        uniforms={**values, **(uniforms or {})},
+        uniforms={**values, **p.uniforms},
         constants={
             "rows": rows,
-            "a_order": first,
-            "w_order": second,
-            "y_order": third,
+            "a_order": orders[0],
+            "w_order": orders[1],
+            "y_order": orders[2],
             "packed": packed,
-            "sums": sums,
-            "compute": compute or computing_type(target.slot.dtype),
-            "operands": tuple(o for o in modes if o[0] not in given),
-            "sides": tuple(o for o in modes if o[0] in given),
-            "epilogue": parts_of(epilogue),
+            "sums": p.sums,
+            "compute": p.compute,
+            "operands": tuple(o for o in modes if o[0] not in p.sides),
+            "sides": tuple(o for o in modes if o[0] in p.sides),
+            "epilogue": parts_of(p.epilogue),
         },
         groups=-(-m // rows) * -(-n // (4 * workgroup)) * layout.batches,
         workgroup=workgroup,

@@ -69,6 +69,30 @@ class View:
         return replace(self, shape=tuple(shape), strides=tuple(strides))
 
 
+def cut(b: Builder, view: View) -> tuple[int, list[tuple[int, View]]]:
+    """What a binding cannot hold, in parts that it can: the dimension along which they lie, and of each
+    part where it begins and its view. Parts begin at multiples of 4, and where bindings may.
+
+    A tensor that fits, or that has no such parts, is one part.
+    """
+    axis = max(range(len(view.shape)), key=lambda d: view.strides[d] * view.shape[d])
+    size, step, slot = view.shape[axis], view.strides[axis], view.slot
+    limit, nbytes = b.caps.max_binding_bytes, step * slot.dtype.itemsize
+    count = size
+    if slot.nbytes > limit and not view.offset and step * size == slot.size:
+        unit = math.lcm(4, 256 // math.gcd(256, nbytes))
+        count = limit // nbytes // unit * unit or size
+    if count == size:
+        return axis, [(0, view)]
+    lines = slot.reshape(size, step)
+    parts = []
+    for first in range(0, size, count):
+        part = lines.rows(first, min(count, size - first))
+        shape = (*view.shape[:axis], part.shape[0], *view.shape[axis + 1 :])
+        parts.append((first, View(part, shape, view.strides)))
+    return axis, parts
+
+
 def collapse(*views: View) -> tuple[Shape, list[tuple[int, ...]]]:
     """The fewest dimensions that walk all ``views`` (of one shape), and each view's strides.
 
