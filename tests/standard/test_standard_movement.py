@@ -16,6 +16,7 @@ pytestmark = pytest.mark.xdist_group("standard-movement")
 
 Check = Callable[..., None]
 TYPES = (np.float32, np.float16, np.int8, np.int64, np.bool_, np.float64)
+PAD_TYPES = (ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4, ml_dtypes.float4_e2m1fn)
 
 
 def draw(shape: tuple[int, ...], dtype: type = np.float32, seed: int = 0) -> np.ndarray:
@@ -73,6 +74,75 @@ def test_slice(check: Check) -> None:
     check("Slice", [x], 1, starts=[1, 2], ends=[4, 100], axes=[0, 2])
     for dtype in TYPES:
         check("Slice", [draw((3, 17), dtype), ints(1), ints(16), ints(1), ints(1)])
+
+
+PADDED = ("constant", "reflect", "edge", "wrap")
+
+
+def test_pad(check: Check) -> None:
+    for mode in PADDED:
+        check("Pad", [draw((3, 5)), ints(1, 2, 2, 1)], 25, mode=mode)
+        check("Pad", [draw((2, 3, 9)), ints(2, 1, 0, 3), None, ints(-1, 0)], 19, mode=mode)
+        # Many times the size of the input, and an axis of one element.
+        check("Pad", [draw((3, 1, 2)), ints(0, 4, 7, 8, 3, 5)], 21, mode=mode)
+        check("Pad", [draw((4, 8)), ints(0, 0, 0, 0)], 19, mode=mode)
+        check("Pad", [np.array(3.0), ints()], 19, mode=mode, want=[np.array(3.0)])
+        check("Pad", [draw((0, 3)), ints(0, 1, 0, 1)], 19, mode=mode)
+    check("Pad", [draw((0, 3)), ints(2, 1, 1, 1), np.float32(7)], 19)
+    check("Pad", [draw((3, 5)), ints(1, 2, 2, 1), np.float32(7)], 11)
+    check("Pad", [draw((3, 5))], 2, pads=[1, 2, 2, 1], value=7.5)
+    check("Pad", [draw((3, 5), np.float16)], 1, paddings=[1, 2, 2, 1], mode="edge")
+
+
+@pytest.mark.parametrize(
+    "dtype", [*TYPES, np.uint16, np.uint64, np.complex64, np.complex128, *map(np.dtype, PAD_TYPES)]
+)
+def test_pad_moves_every_type(device: Device, dtype: np.dtype) -> None:
+    """Bits move: the value too, and a NaN's payload."""
+    rng = np.random.default_rng(1)
+    x = draw((3, 7), dtype=np.int8).astype(dtype)
+    value = np.array(1, dtype)
+    if dtype is np.float32:
+        x.view(np.uint32)[:] = rng.integers(0, 1 << 32, x.shape, np.uint32)
+    for mode in PADDED:
+        got = run("Pad", [x, ints(2, 1, 1, 2), value], {"mode": mode}, domain="", opset=25, device=device)[0]
+        extra = {"constant_values": value} if mode == "constant" else {}
+        want = np.pad(x, [(2, 1), (1, 2)], mode=mode, **extra)  # type: ignore[call-overload]
+        assert got is not None and got.numpy().tobytes() == want.tobytes(), mode
+
+
+@pytest.mark.parametrize("mode", PADDED)
+def test_negative_pads_take_away_first(device: Device, mode: str) -> None:
+    x = draw((6, 9))
+    for (a, b), (c, d) in [((-2, 3), (-1, -4)), ((4, -5), (0, -8)), ((-3, -3), (2, 1)), ((-1, 0), (7, -2))]:
+        inputs = [x, ints(a, c, b, d)]
+        part = x[max(-a, 0) : 6 + min(b, 0), max(-c, 0) : 9 + min(d, 0)]
+        want = np.pad(part, [(max(a, 0), max(b, 0)), (max(c, 0), max(d, 0))], mode=mode)  # type: ignore[call-overload]
+        got = run("Pad", inputs, {"mode": mode}, domain="", opset=19, device=device)[0]
+        assert got is not None
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "message"),
+    [
+        ([draw((2, 3)), ints(1, 2, 3)], {}, r"pads is \[1, 2, 3\]; expected 4 numbers"),
+        ([draw((2, 3)), ints(-1, 0, -2, 0)], {}, "no more taken away than the 2 of axis 0"),
+        ([draw((2, 0)), ints(0, 1, 0, 0)], {"mode": "edge"}, "of axis 1 because of mode=edge"),
+        ([draw((2, 3)), ints(1, 1), None, ints(2)], {}, r"axes is 2; expected \[-2, 1\]"),
+        ([draw((2, 3)), ints(1, 1), draw((2,)), ints(1)], {}, r"constant_value has shape \(2,\)"),
+        ([draw((2, 3)), ints(1, 1, 1, 1)], {"mode": "mirror"}, "mode='mirror'; expected one of constant"),
+    ],
+)
+def test_pad_refuses(inputs: list[np.ndarray | None], attributes: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match="^Pad: .*" + message):
+        plan("Pad", inputs, attributes, domain="", opset=19)
+
+
+def test_strings_are_refused_by_name() -> None:
+    for op in ("Pad", "Tile"):
+        with pytest.raises(UnsupportedError, match=f"^{op}: (data|input) holds strings"):
+            run(op, [np.array(["a", "b"], object), ints(2, 1)[: 1 + (op == "Pad")]], domain="", opset=13)
 
 
 def test_concat(check: Check) -> None:

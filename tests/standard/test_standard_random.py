@@ -116,3 +116,26 @@ def test_products(device: Device, rng: np.random.Generator) -> None:
         ]
         a, b = values(rng, (*sides[0], m, k), np.float32), values(rng, (*sides[1], k, n), np.float32)
         np.testing.assert_allclose(result(device, "MatMul", [a, b]), a @ b, rtol=1e-6)
+
+
+def test_pads(device: Device, rng: np.random.Generator) -> None:
+    """Ranks of every number, pads beyond the size of the input and those that take away."""
+    for _ in range(DRAWS):
+        x = values(rng, shape_of(rng), TYPES[rng.choice(len(TYPES))])
+        mode = str(rng.choice(["constant", "reflect", "edge", "wrap"]))
+        axes = rng.permutation(x.ndim)[: int(rng.integers(0, x.ndim + 1))]
+        pads = rng.integers(-2, 4, (2, len(axes)))
+        if rng.random() < 0.2:
+            pads *= 5
+        part, width = x, [(0, 0)] * x.ndim
+        for axis, (first, last) in zip(axes, pads.T, strict=True):
+            if part.shape[axis] + min(first, 0) + min(last, 0) < int(mode != "constant"):
+                pads[:, list(axes).index(axis)] = first, last = 0, 0
+            end = part.shape[axis] + min(last, 0)
+            part = np.take(part, range(max(-first, 0), end), axis)
+            width[axis] = max(first, 0), max(last, 0)
+        want = np.pad(part, width, mode=mode) if x.ndim else x  # type: ignore[call-overload]
+        inputs = [x, pads.reshape(-1), None, axes - x.ndim * rng.integers(0, 2, len(axes))]
+        got = run("Pad", inputs, {"mode": mode}, domain="", opset=19, device=device)[0]
+        assert got is not None
+        np.testing.assert_array_equal(got.numpy(), want)

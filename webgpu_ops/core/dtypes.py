@@ -75,8 +75,8 @@ class DType:
         return f"tensor({_ONNX_SPELLING.get(self.name, self.name)})"
 
     def as_bits(self) -> DType:
-        """The type that moves this one's elements bit for bit."""
-        return {8: bits8, 16: bits16, 32: bits32, 64: bits64, 128: bits128}[self.bits]
+        """The type that moves this one's elements bit for bit; strings have none and stay what they are."""
+        return {0: self, 8: bits8, 16: bits16, 32: bits32, 64: bits64, 128: bits128}[self.bits]
 
 
 _FEATURES = {

@@ -532,6 +532,7 @@ class Builder:
             groups = -(-threads // workgroup)
         if groups == 0:
             return
+        self._on_device(*reads.values(), *writes.values())
         if workgroup > self.caps.max_invocations:
             raise LimitError(
                 f"{self.op}: {template} wants {workgroup} invocations a workgroup; "
@@ -556,6 +557,14 @@ class Builder:
             )
         )
 
+    def _on_device(self, *slots: Slot | None) -> None:
+        for slot in slots:
+            if slot is not None and slot.dtype == dtypes.string:
+                raise UnsupportedError(
+                    f"{self.op}: {slot.name} holds strings, which have no place on the device; "
+                    "expected numbers or booleans"
+                )
+
     def lanes(self, least: int, rounds: int) -> int | None:
         """How many invocations should share ``rounds`` of loops: ``least``, doubled until none of them
         exceeds MAX_ROUNDS; None where a whole workgroup is too few."""
@@ -575,6 +584,7 @@ class Builder:
     ) -> None:
         """Append a bit-exact copy of ``count`` elements (default: all of ``source``)."""
         n = source.size if count is None else count
+        self._on_device(source, target)
         if n:
             self.steps.append(Copy(source, target, source_offset, target_offset, n))
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core import dtypes
-from ...core.plan import Builder
-from ...errors import UnsupportedError
-from ..layout import View, axes_of, axis_of, broadcast_shapes
+from ...core.dtypes import DType
+from ...core.plan import Builder, Slot
+from ...errors import SchemaError, UnsupportedError
+from ..layout import View, axes_of, axis_of, broadcast_shapes, padded, wrapped
 from ..registry import Operator, register
 from .copying import move
 from .creation import fill
@@ -308,3 +309,76 @@ class Split(Operator):
                 view = View.of(x).slice(axis, at, part)
                 move(b, view, b.output(name, view.shape, x.dtype))
             at += part
+
+
+@register("Pad", domain="")
+@dataclass(frozen=True, kw_only=True)
+class Pad(Operator):
+    """Elements before and after the input along axes; a negative number takes some away first.
+
+    The numbers are an attribute (opset 1: ``paddings``) or, since opset 11, an input.
+    """
+
+    mode: str = "constant"
+    paddings: Sequence[int] | None = None
+    pads: Sequence[int] | None = None
+    value: float = 0.0
+
+    def __post_init__(self) -> None:
+        modes = ("constant", "reflect", "edge", "wrap")[: 4 if self.opset >= 19 else 3]
+        if self.mode not in modes:
+            raise SchemaError(f"{self.op}: mode={self.mode!r}; expected one of {', '.join(modes)}")
+
+    def plan(self, b: Builder) -> None:
+        x = b.need("data")
+        name = "paddings" if self.opset < 2 else "pads"
+        pads = _ints(b, "pads") if self.opset >= 11 else list(getattr(self, name) or ())
+        given = _ints(b, "axes")
+        axes = range(x.rank) if given is None else axes_of(b, given, x.rank)
+        assert pads is not None
+        b.check(len(pads) == 2 * len(axes), name, f"is {pads}", f"{2 * len(axes)} numbers, two for each axis")
+        view, before, shape = View.of(x), [0] * x.rank, list(x.shape)
+        for axis, first, last in zip(axes, pads, pads[len(axes) :], strict=False):
+            kept = x.shape[axis] + min(first, 0) + min(last, 0)
+            b.check(
+                kept >= 0, name, f"is {pads}", f"no more taken away than the {x.shape[axis]} of axis {axis}"
+            )
+            view = view.slice(axis, max(-first, 0), kept)
+            before[axis] = max(first, 0)
+            shape[axis] = before[axis] + kept + max(last, 0)
+            b.check(
+                kept > 0 or shape[axis] == 0 or self.mode == "constant",
+                name,
+                f"is {pads}",
+                f"no elements beside the none of axis {axis} because of mode={self.mode}",
+            )
+        y = b.output("output", shape, x.dtype)
+        if shape == list(view.shape):
+            move(b, view, y)
+            return
+        b.dispatch(
+            "standard/pad",
+            reads={"x": x.as_bits(), "value": self._value(b, x.dtype) if self.mode == "constant" else None},
+            writes={"y": y.as_bits()},
+            uniforms={
+                "size": y.size,
+                "rank": len(shape),
+                "shape": padded(shape),
+                "before": padded(before),
+                "x_shape": padded(view.shape),
+                "x_strides": wrapped(view.strides),
+                "x_offset": view.offset,
+            },
+            constants={"mode": self.mode},
+            threads=-(-y.size // 4),
+        )
+
+    def _value(self, b: Builder, dtype: DType) -> Slot | None:
+        """The constant, or None for zeros."""
+        if self.opset < 11:
+            return b.constant("value", np.array([self.value], dtype.numpy)).as_bits()
+        value = b.get("constant_value")
+        if value is None:
+            return None
+        b.check(value.size == 1, "constant_value", f"has shape {value.shape}", "one element")
+        return value.as_bits()
