@@ -96,7 +96,7 @@ class Node:
             buffers=buffers or {},
             variadic=self._variadic(slots),
             declared=self.declared,
-            stored={n: v.values.size for n, v in named.items() if isinstance(v, SparseTensor)},
+            stored={n: v.counts for n, v in named.items() if isinstance(v, SparseTensor)},
         )
         self.descriptor.plan(builder)
         return builder.finish()
@@ -109,12 +109,14 @@ class Node:
         *,
         own_arrays: bool = True,
         owned: Collection[str] = (),
+        kept: Collection[str] = (),
     ) -> list[Tensor | np.ndarray | None]:
         """Record the call and return its outputs in slot order (None for those not wanted).
 
         ``bound`` gives outputs an existing allocation. Inputs named in ``owned``, and with
         ``own_arrays`` those given as arrays, are the callee's to overwrite where the operator has
-        to work in place. Outputs known while planning come back as arrays.
+        to work in place; those named in ``kept`` stay as they are: where the operator updates one, it
+        updates a copy. Outputs known while planning come back as arrays.
         """
         bound = dict(bound or {})
         values = list(inputs)
@@ -136,6 +138,11 @@ class Node:
                 value = values[i]
                 if isinstance(value, np.ndarray):
                     feeds[i] = Tensor.from_numpy(value, device)
+            for i in plan.updated:
+                feed = feeds[i]
+                if feed is not None and self.input_names[i] in kept:
+                    values[i] = feeds[i] = copy = Tensor.empty(feed.shape, feed.dtype, device)
+                    device.stream.copy(feed, copy)
             self._bind_required(plan, values, feeds, bound, own_arrays, owned)
             outputs: list[Tensor | None] = []
             copies: list[tuple[Tensor, Tensor]] = []
@@ -479,9 +486,9 @@ def _spec(value: Value | TensorSpec) -> tuple[tuple[int, ...], DType]:
     return value.shape, value.dtype
 
 
-def _stored(value: Value) -> int | None:
-    """How many values a sparse tensor stores."""
-    return value.values.size if isinstance(value, SparseTensor) else None
+def _stored(value: Value) -> tuple[int, ...] | None:
+    """What a plan may know of the values of a sparse tensor."""
+    return value.counts if isinstance(value, SparseTensor) else None
 
 
 def _type(value: Any) -> DType | str:

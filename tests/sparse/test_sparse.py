@@ -72,6 +72,24 @@ def test_other_values_take_the_same_plan(device: Device) -> None:
     assert device.stats.plans_made == before + 2
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float64])
+def test_a_full_row_is_shared(device: Device, dtype: type) -> None:
+    """More values in one row than an invocation may go round for; the other rows have few or none."""
+    rng = np.random.default_rng(10)
+    k = 150_000
+    rows = np.where(rng.random(k) < 0.95, 1, rng.choice([0, 3], k))
+    values = rng.integers(-8, 9, k).astype(dtype)
+    sparse = SparseTensor.from_coo(values, np.stack([rows, np.arange(k)], -1), (4, k))
+    dense = rng.integers(-8, 9, (k, 5)).astype(dtype)
+    want = np.stack([(values[rows == r, None] * dense[rows == r]).sum(0) for r in range(4)])
+    assert not want[2].any() and want[1].all()
+    (y,) = run("SparseToDenseMatMul", [sparse, dense], device=device)
+    np.testing.assert_array_equal(y.numpy(), want)
+    flipped = SparseTensor.from_coo(values, np.stack([np.arange(k), rows], -1), (k, 4))
+    (y,) = run("SparseToDenseMatMul", [flipped, dense], {"transA": 1, "alpha": 2.0}, device=device)
+    np.testing.assert_array_equal(y.numpy(), 2 * want)
+
+
 def test_whole_numbers_are_exact(device: Device) -> None:
     rng = np.random.default_rng(4)
     for dtype in (np.int64, np.uint64, np.int32, np.uint32):

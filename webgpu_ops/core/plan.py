@@ -312,11 +312,10 @@ class Builder:
 
     ``inputs`` and ``output_names`` follow the schema's order; a missing input is None. The values of
     a variadic parameter X are ``variadic["X"]`` and also inputs named ``X[0]``, ``X[1]``, ...; its
-    outputs are named likewise. ``declared`` holds output types that the model declares, ``stored`` the
-    number of values that each sparse input stores. ``host`` is
-    how an operator reads a value on the CPU: it is allowed for what the operator's text calls CPU
-    metadata, for what determines an output's shape, and, where it happens to be there already, for
-    early refusals.
+    outputs are named likewise. ``declared`` holds output types that the model declares, ``stored`` what
+    is known of each sparse input (SparseTensor.counts). ``host`` is how an operator reads a value on
+    the CPU: it is allowed for what the operator's text calls CPU metadata, for what determines an
+    output's shape, and, where it happens to be there already, for early refusals.
     """
 
     op: str
@@ -330,7 +329,7 @@ class Builder:
     buffers: Mapping[str, int] = field(default_factory=dict)
     variadic: Mapping[str, Sequence[Slot | None]] = field(default_factory=dict)
     declared: Mapping[str, DType] = field(default_factory=dict)
-    stored: Mapping[str, int] = field(default_factory=dict)
+    stored: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     path: str = "direct"
     steps: list[Step] = field(default_factory=list)
     scratch_slots: list[Slot] = field(default_factory=list)
@@ -368,7 +367,7 @@ class Builder:
         ``need(name)`` has the dense shape and no memory.
         """
         sparse = self.need(name)
-        count, first = self.stored[name], len(self.inputs) + len(self.parts)
+        count, first = self.stored[name][0], len(self.inputs) + len(self.parts)
         kinds: tuple[tuple[str, Shape, DType], ...] = (
             ("values", (count,), sparse.dtype),
             ("positions", (count,), dtypes.uint32),
@@ -381,6 +380,10 @@ class Builder:
         self.parts += [values, positions, offsets]
         self.compressed_inputs.append(Compressed(sparse.index, axis, first))
         return values, positions, offsets
+
+    def longest(self, name: str, axis: int) -> int:
+        """How many values a row (``axis`` 0) or column (1) of sparse ``name`` has at most."""
+        return self.stored[name][1 + axis]
 
     def host(self, name: str) -> np.ndarray:
         """The value of input ``name`` on the CPU; the plan then depends on it.
@@ -434,6 +437,17 @@ class Builder:
         """Refuse the call unless ``ok``: '<op>: <name> <came>; expected <expected>'."""
         if not ok:
             raise self.refuse(name, came, expected)
+
+    def check_rounds(self, name: str, came: str, rounds: int) -> None:
+        """Refuse a call for which an invocation of a software adapter goes round its loops too often.
+
+        For what no use of the operator comes near; see MAX_ROUNDS.
+        """
+        if self.caps.device_class == "cpu" and rounds > MAX_ROUNDS:
+            raise LimitError(
+                f"{self.op}: {name} {came}; expected less, because it takes one invocation {rounds} rounds "
+                f"of its loops and software adapters allow {MAX_ROUNDS}"
+            )
 
     def check_shape(self, name: str, *expected: int | str, why: str = "") -> None:
         """Refuse input ``name`` (if present) unless its shape is ``expected``.

@@ -15,7 +15,7 @@ from ..errors import DeviceError, ShapeError
 from . import dtypes
 from .dtypes import DType
 from .memory import Buffer
-from .plan import Shape, TensorSpec
+from .plan import MAX_ROUNDS, Shape, TensorSpec
 
 if TYPE_CHECKING:
     from .device import Device
@@ -264,6 +264,18 @@ class SparseTensor:
         dense = np.zeros(self.shape, self.values.dtype)
         np.add.at(dense, self._places, self.values)
         return dense
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """How many values are stored, and for each axis the most along one index.
+
+        The latter is a power of two and at least MAX_ROUNDS: plans do not depend on small changes.
+        """
+        most = []
+        for places in self._places:
+            longest = int(np.bincount(places).max(initial=0))
+            most.append(max(MAX_ROUNDS, 1 << (longest - 1).bit_length()))
+        return self.values.size, *most
 
     def compressed(self, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """A matrix by rows (``axis`` 0) or by columns (1): values, columns and offsets.

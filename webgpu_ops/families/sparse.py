@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.plan import Builder, uniform_of
-from ..errors import UnsupportedError
+from ..core.plan import MAX_ROUNDS, Builder, uniform_of
+from ..errors import LimitError, UnsupportedError
 from .layout import View
 from .matmul import product_views, transposed
 from .registry import Operator, register
@@ -34,6 +34,14 @@ class SparseToDenseMatMul(Operator):
             return
         values, positions, offsets = b.compressed("A", 1 if self.transA else 0)
         alpha = self.alpha if w.dtype.is_float else int(self.alpha)
+        longest = b.longest("A", 1 if self.transA else 0)
+        lanes = b.lanes(1, longest)
+        if lanes is None:
+            most = b.caps.max_invocations * MAX_ROUNDS
+            raise LimitError(
+                f"{self.op}: A has a row of some {longest} values; a kernel adds up at most {most}"
+            )
+        quads = math.prod(batch) * m * -(-n // 4)
         b.dispatch(
             "sparse/product",
             reads={"values": values, "positions": positions, "offsets": offsets, "w": w},
@@ -49,6 +57,8 @@ class SparseToDenseMatMul(Operator):
             constants={
                 "consecutive": right.strides[-1] == 1,
                 "epilogue": "x" if alpha == 1 else "u.alpha * x",
+                "lanes": lanes,
             },
-            threads=math.prod(batch) * m * -(-n // 4),
+            groups=quads if lanes > 1 else -(-quads // 64),
+            workgroup=lanes if lanes > 1 else 64,
         )
