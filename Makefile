@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 demo: $(VENV)/installed-demo
 	@sh scripts/ensure-adapter.sh $(BIN)/webgpu-ops
-	$(BIN)/webgpu-ops demo embed --output demo-output/embed.png
+	$(BIN)/webgpu-ops demo embed
 
 test: $(VENV)/installed-test
 	@sh scripts/ensure-adapter.sh $(BIN)/webgpu-ops

@@ -119,11 +119,9 @@ def main(words: list[str]) -> None:
         same = np.abs(results[0] - results[1]).max() <= 1e-4 * scale
         times = np.array([[clocked(run) for run in sides] for _ in range(case.rounds)])
         (here, cpu_here), (there, cpu_there) = [[median(t) for t in side.T] for side in times.swapaxes(0, 1)]
-        print(
-            f"{name:36}{here:14.2f}{there:14.2f}{there / here:7.2f}"
-            f"{cpu_here:13.2f}{cpu_there:13.2f}{cpu_there / cpu_here:7.2f}{'' if same else '  results differ'}",
-            flush=True,
-        )
+        line = f"{name:36}{here:14.2f}{there:14.2f}{there / here:7.2f}"
+        line += f"{cpu_here:13.2f}{cpu_there:13.2f}{cpu_there / cpu_here:7.2f}"
+        print(line if same else f"{line}  results differ", flush=True)
 
 
 if __name__ == "__main__":

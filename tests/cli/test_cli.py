@@ -181,6 +181,9 @@ def test_render_prints_wgsl_of_a_random_call(capsys: pytest.CaptureFixture[str])
         (["run", "{tmp}/model.onnx", "-i", "a={tmp}/model.onnx", "-i", "b={tmp}/b.npy"], "cannot be read"),
         (["run", "{tmp}/model.onnx", "-i", "a={tmp}/a.npy", "-i", "b={tmp}/a.npy"], "b"),
         (["demo", "embed", "only one"], "two sentences"),
+        (["render"], "Missing argument 'OP'"),
+        (["no-such-command"], "No such command"),
+        (["verify", "--samples", "none"], "'--samples'"),
     ],
 )
 def test_bad_input_is_one_clear_line(

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import NoReturn
 
+from typer.exceptions import TyperException
+
 from ..errors import WebGpuOpsError
 
 
@@ -18,8 +20,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     from .app import app
 
     try:
-        app(arguments)
+        sys.exit(app(arguments, standalone_mode=False))
     except WebGpuOpsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    sys.exit(0)
+        message = str(error)
+    except TyperException as error:
+        message = error.format_message()  # empty where help was shown for want of arguments
+    if message:
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

