@@ -10,8 +10,8 @@ import pytest
 
 from webgpu_ops import Device, Tensor, plan, run
 from webgpu_ops.core.dtypes import float32
-from webgpu_ops.core.plan import TensorSpec
-from webgpu_ops.errors import SchemaError, WebGpuOpsError
+from webgpu_ops.core.plan import Capabilities, TensorSpec
+from webgpu_ops.errors import LimitError, SchemaError, WebGpuOpsError
 from webgpu_ops.reference.causal_conv import causal_conv_with_state
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -243,3 +243,29 @@ def test_refusals(shapes: dict[str, Any], attributes: dict[str, Any], message: s
 def test_attributes_are_checked_with_the_node(attributes: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match=f"^CausalConvWithState: {next(iter(attributes))} is "):
         plan("CausalConvWithState", specs(), attributes)
+
+
+def test_a_long_window_of_states_in_place(device: Device) -> None:
+    """More positions than one invocation of a software adapter may move."""
+    rng = np.random.default_rng(12)
+    dilation, window = 9000, 8
+    inputs = {
+        "input": rng.normal(size=(1, 1, 4)).astype(np.float32),
+        "weight": rng.normal(size=(1, 1, 2)).astype(np.float32),
+        "past_state": rng.normal(size=(window, 1, 1, dilation)).astype(np.float32),
+    }
+    attributes = {"dilation": dilation, "state_window": window}
+    want = causal_conv_with_state(**inputs, **attributes)[1]
+    state = Tensor.from_numpy(inputs["past_state"], device)
+    feeds = inputs | {"past_state": state}
+    run("CausalConvWithState", feeds, attributes, outputs={"present_state": state}, device=device)
+    np.testing.assert_array_equal(state.numpy(), want)
+
+
+def test_kernels_beyond_the_rounds_of_a_software_adapter_are_refused() -> None:
+    inputs = {
+        "input": TensorSpec((1, 2, 5), float32),
+        "weight": TensorSpec((2, 1, 20_000), float32),
+    }
+    with pytest.raises(LimitError, match=r"CausalConvWithState: weight has shape \(2, 1, 20000\)"):
+        plan("CausalConvWithState", inputs, capabilities=Capabilities(device_class="cpu"))

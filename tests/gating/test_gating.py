@@ -12,8 +12,8 @@ from webgpu_ops import Tensor, plan, run
 from webgpu_ops.conformance import check_sample
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
-from webgpu_ops.core.plan import PORTABLE, TensorSpec
-from webgpu_ops.errors import SchemaError, ShapeError
+from webgpu_ops.core.plan import PORTABLE, Capabilities, TensorSpec
+from webgpu_ops.errors import LimitError, SchemaError, ShapeError
 from webgpu_ops.reference.gating import gated_add, scaled_silu
 from webgpu_ops.reference.samples import draw_of
 
@@ -96,6 +96,13 @@ def test_a_row_takes_as_many_lanes_as_it_has_quads(width: int, lanes: int) -> No
     (dispatch,) = plan("BranchwiseRMSNorm", [spec(6, width)], capabilities=PORTABLE).dispatches
     assert dict(dispatch.constants)["lanes"] == lanes
     assert dispatch.groups == -(-6 * lanes // dispatch.workgroup)
+
+
+def test_rows_beyond_the_rounds_of_a_software_adapter_are_refused() -> None:
+    software = Capabilities(device_class="cpu")
+    plan("BranchwiseRMSNorm", [spec(1, 1 << 20)], capabilities=software)
+    with pytest.raises(LimitError, match="BranchwiseRMSNorm: a row has 4194304 elements; expected less"):
+        plan("BranchwiseRMSNorm", [spec(1, 1 << 22)], capabilities=software)
 
 
 @pytest.mark.parametrize("op", ["EngramGate", "BranchwiseRMSNorm", "GatedRMSNorm"])

@@ -10,6 +10,8 @@ from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
 from webgpu_ops.core.plan import TensorSpec
 from webgpu_ops.errors import SchemaError, ShapeError, UnsupportedError
+from webgpu_ops.families import hashing
+from webgpu_ops.reference.hashing import murmur_hash3
 
 # From the SMHasher test suite and the algorithm's encyclopedia entry.
 KNOWN = [
@@ -112,3 +114,20 @@ def test_strings_have_to_be_known_while_planning() -> None:
 def test_an_empty_tensor(device: Device) -> None:
     (got,) = run("MurmurHash3", [Tensor.from_numpy(np.zeros((0, 3), np.int64), device)], device=device)
     assert got is not None and got.shape == (0, 3)
+
+
+def test_long_texts_are_hashed_in_parts(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["π" * (n // 2) + "x" * (n % 2) for n in (0, 3, 15, 16, 17, 31, 32, 33, 100)]
+    (want,) = murmur_hash3(strings(*texts), seed=7)
+    monkeypatch.setattr(hashing, "MAX_ROUNDS", 4)  # words a dispatch
+    dispatches = device.stats.dispatches
+    (got,) = run("MurmurHash3", [strings(*texts)], {"seed": 7}, device=device)
+    assert got is not None and device.stats.dispatches == dispatches + 7
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_a_text_longer_than_an_invocation_may_walk(device: Device) -> None:
+    texts = strings("a" * 300_000, "short")
+    (got,) = run("MurmurHash3", [texts], device=device)
+    assert got is not None
+    np.testing.assert_array_equal(got.numpy(), murmur_hash3(texts)[0])

@@ -11,8 +11,8 @@ import pytest
 from webgpu_ops import Tensor, plan, run
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
-from webgpu_ops.core.plan import TensorSpec
-from webgpu_ops.errors import SchemaError, ShapeError, UnsupportedError
+from webgpu_ops.core.plan import Capabilities, TensorSpec
+from webgpu_ops.errors import LimitError, SchemaError, ShapeError, UnsupportedError
 from webgpu_ops.reference.hashing import ngram_hash_mapping, varlen_ngram_hash_mapping
 
 ORDER, HEADS = 4, 2
@@ -363,3 +363,13 @@ def test_ids_that_are_strings_are_refused() -> None:
     feeds = {"input_ids": np.array([["a"]], object), "multipliers": np.ones(4), "vocab_sizes": np.ones(6)}
     with pytest.raises((SchemaError, UnsupportedError), match="input_ids"):
         plan("NGramHashMapping", feeds, ATTRIBUTES)
+
+
+def test_windows_beyond_the_rounds_of_a_software_adapter_are_refused() -> None:
+    with pytest.raises(LimitError, match="multipliers go with max_ngram_size 20000; expected less"):
+        plan(
+            "NGramHashMapping",
+            specs(multipliers=(20_000,), vocab_sizes=(2 * 19_999,)),
+            {**ATTRIBUTES, "max_ngram_size": 20_000},
+            capabilities=Capabilities(device_class="cpu"),
+        )

@@ -12,8 +12,8 @@ from webgpu_ops import Tensor, plan, run
 from webgpu_ops.conformance import check_sample
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
-from webgpu_ops.core.plan import TensorSpec
-from webgpu_ops.errors import SchemaError, ShapeError
+from webgpu_ops.core.plan import Capabilities, TensorSpec
+from webgpu_ops.errors import LimitError, SchemaError, ShapeError
 from webgpu_ops.reference.hyper_connection import hyper_connection_post_mix
 from webgpu_ops.reference.samples import draw_of
 
@@ -80,6 +80,14 @@ def test_shapes(op: str, inputs: Any, branches: int, message: str) -> None:
 def test_attributes(attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaError, match=f"HyperConnectionLowRankMix: {message}"):
         plan("HyperConnectionLowRankMix", low_rank(), attributes)
+
+
+def test_more_branches_than_a_software_adapter_sums_are_refused() -> None:
+    software = Capabilities(device_class="cpu")
+    many = 40_000
+    with pytest.raises(LimitError, match="HyperConnectionPreMix: streams has 40000 branches"):
+        plan("HyperConnectionPreMix", [spec(1, many, 8), spec(1, many)], capabilities=software)
+    plan("HyperConnectionPostMix", [spec(1, many, 8), spec(1, 8), spec(1, many)], capabilities=software)
 
 
 @pytest.mark.parametrize("op", ["PreMix", "PostMix", "LowRankMix"])

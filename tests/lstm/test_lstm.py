@@ -47,10 +47,12 @@ def quantized_inputs(steps: int, batch: int, width: int, hidden: int, dirs: int 
     return inputs
 
 
-def attention_inputs(steps: int, batch: int, width: int, hidden: int, memory: int) -> dict[str, Any]:
+def attention_inputs(
+    steps: int, batch: int, width: int, hidden: int, memory: int, query: int = 5, depth: int = 6
+) -> dict[str, Any]:
     rng = np.random.default_rng(memory)
     inputs = lstm_inputs(steps, batch, width, hidden)
-    query, depth, layer = 5, 6, 7
+    layer = 7
 
     def draw(*shape: int) -> np.ndarray:
         return rng.uniform(-1, 1, shape).astype(np.float32)
@@ -109,6 +111,14 @@ def test_wide_attention_layer(any_device: Device) -> None:
 
 def test_long_memory(any_device: Device) -> None:
     check("AttnLSTM", attention_inputs(3, 2, 4, 9, 3000), any_device)
+
+
+def test_a_wide_attention_layer_over_a_long_memory(device: Device) -> None:
+    """More than the fewest lanes of a software adapter may share."""
+    inputs = attention_inputs(1, 1, 4, 513, 4000, query=512, depth=448)
+    for name in ("QW", "MW"):
+        inputs[name] /= np.float32(20)
+    check("AttnLSTM", inputs, device)
 
 
 def test_wide_double(device: Device) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webgpu_ops import SchemaError, ShapeError, plan
+from webgpu_ops import LimitError, SchemaError, ShapeError, plan
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.plan import PORTABLE, Plan, TensorSpec
 
@@ -108,6 +108,16 @@ def test_many_quantized_rows_are_shared_out() -> None:
     """One workgroup would quantize all rows, and multiply them all by itself."""
     assert count(planned("DynamicQuantizeLSTM", quantized(3, 2, 8, 256)), "lstm/quantize") == 0
     assert count(planned("DynamicQuantizeLSTM", quantized(3, 4096, 8, 256)), "lstm/quantize") == 3
+
+
+def test_work_that_a_software_adapter_shares_among_more_lanes() -> None:
+    for batch, lanes in ((64, 64), (4096, 256)):
+        found = planned("DynamicQuantizeLSTM", quantized(3, batch, 8, 512), CPU)
+        assert {d.workgroup for d in found.dispatches if d.template == "lstm/quantize"} == {lanes}
+    with pytest.raises(
+        LimitError, match=r"X has shape \(3, 16384, 8\) and hidden_size is 512; expected less"
+    ):
+        planned("DynamicQuantizeLSTM", quantized(3, 16384, 8, 512), CPU)
 
 
 def test_both_directions_are_in_one_dispatch() -> None:

@@ -110,6 +110,16 @@ def test_per_key_decay_goes_with_qwen(device: Device) -> None:
     compare(device, inputs, gate_activation="qwen")
 
 
+@pytest.mark.parametrize("path", ["recurrent", "chunked"])
+def test_a_small_softplus_of_a_large_rate(gpu_tiles: Device, force: Force, path: str) -> None:
+    """Where exp(x) vanishes beside 1, softplus(x) is exp(x) all the same."""
+    force(path)
+    inputs = draw(np.random.default_rng(11), [100])
+    inputs["decay"] = np.linspace(-17, -13, 200, dtype=np.float32).reshape(100, 2)
+    inputs["a_log"], inputs["dt_bias"] = np.full(2, 12, np.float32), np.zeros(2, np.float32)
+    compare(gpu_tiles, inputs, gate_activation="qwen")
+
+
 def test_unused_gates_are_ignored(device: Device) -> None:
     inputs = draw(np.random.default_rng(7), [6])
     gated = call(device, inputs, update_rule="gated")

@@ -9,7 +9,7 @@ import pytest
 
 from webgpu_ops import Device, Tensor, plan, run
 from webgpu_ops.core.dtypes import float16, float32
-from webgpu_ops.core.plan import TensorSpec
+from webgpu_ops.core.plan import Capabilities, TensorSpec
 from webgpu_ops.errors import WebGpuOpsError
 from webgpu_ops.reference.recurrent import conv_state_replay
 
@@ -200,6 +200,13 @@ def test_metadata_is_refused_by_field(op: str, change: dict[int, int], message: 
     dtype = float16 if op == "ConvStateReplay" else float32
     with pytest.raises(WebGpuOpsError, match=f"^{op}: .*{message}"):
         plan(op, [*[TensorSpec((64,), dtype)] * 3, metadata])
+
+
+def test_more_transitions_than_a_software_adapter_walks() -> None:
+    backings, metadata = [TensorSpec((1 << 20,), float32)] * 3, np.array(STATE, np.int64)
+    metadata[5:] = 1, 1, 1, 1, 40_000, 40_000
+    with pytest.raises(WebGpuOpsError, match="metadata has kept_count = 40000; expected less"):
+        plan("GatedDeltaNetStateReplay", [*backings, metadata], capabilities=Capabilities(device_class="cpu"))
 
 
 def test_shapes_are_refused() -> None:

@@ -11,8 +11,8 @@ from webgpu_ops import Tensor, plan, run
 from webgpu_ops.conformance import check_sample
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
-from webgpu_ops.core.plan import TensorSpec
-from webgpu_ops.errors import SchemaError, ShapeError
+from webgpu_ops.core.plan import Capabilities, TensorSpec
+from webgpu_ops.errors import LimitError, SchemaError, ShapeError
 from webgpu_ops.reference.samples import draw_of
 from webgpu_ops.reference.sequence import dynamic_time_warping, ngram_repeat_block
 
@@ -147,6 +147,29 @@ def test_suffix_match(
     tokens, match = run("BifurcationDetector", feeds, sizes, device=device)
     assert tokens is not None and match is not None
     assert tokens.numpy().tolist() == current and match.numpy().tolist() == [want]
+
+
+def test_a_long_source_of_equal_tokens(device: Device) -> None:
+    source = np.full(200_000, 7)
+    source[199_990] = 5
+    feeds = {
+        "src_tokens": source,
+        "cur_tokens": np.array([1, 5, 7, 7]),
+        "prev_suffix_match_idx": np.array([0]),
+    }
+    _, match = run("BifurcationDetector", feeds, {"max_ngram_size": 3}, device=device)
+    assert match is not None and match.numpy().tolist() == [199_993]
+
+
+def test_windows_beyond_the_rounds_of_a_software_adapter_are_refused() -> None:
+    software = Capabilities(device_class="cpu")
+    ids, scores = TensorSpec((1, 70_000), dtypes.int64), TensorSpec((1, 7), dtypes.float32)
+    with pytest.raises(LimitError, match="NGramRepeatBlock: ngram_size is 40000; expected less"):
+        plan("NGramRepeatBlock", [ids, scores], {"ngram_size": 40_000}, capabilities=software)
+    feeds = detector(src_tokens=np.zeros(40_000, np.int64), cur_tokens=np.zeros(40_000, np.int64))
+    del feeds["pred_tokens"]
+    with pytest.raises(LimitError, match="BifurcationDetector: max_ngram_size is 40000; expected less"):
+        plan("BifurcationDetector", feeds, {"max_ngram_size": 40_000}, capabilities=software)
 
 
 # DynamicTimeWarping

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from webgpu_ops import Device, ShapeError, Tensor, plan, reference, run
+from webgpu_ops.core.plan import Capabilities
+from webgpu_ops.errors import LimitError
 
 # One worker keeps the pipelines of a file.
 pytestmark = pytest.mark.xdist_group("word-conv")
@@ -68,3 +70,11 @@ def test_ids_on_the_device_are_contained(any_device: Device) -> None:
 def test_refusals(changes: dict[str, Any], attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(ShapeError, match=re.escape(f"WordConvEmbedding: {message}")):
         plan("WordConvEmbedding", inputs() | changes, attributes)
+
+
+def test_words_longer_than_a_software_adapter_walks_are_refused() -> None:
+    long = inputs() | {"Sequence": np.ones((1, 10_000), np.int32)}
+    with pytest.raises(
+        LimitError, match=r"Sequence has shape \(1, 10000\) and W windows of 3; expected less"
+    ):
+        plan("WordConvEmbedding", long, capabilities=Capabilities(device_class="cpu"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.plan import Builder, Slot
+from ..core.plan import MAX_ROUNDS, Builder, Slot
 from ..errors import SchemaError
 from .registry import Operator, register
 
@@ -76,6 +76,8 @@ class _Rows:
 
     def convolve(self, b: Builder, bias: Slot | None, out: Slot, activation: str) -> None:
         kernel_y, kernel_x = (1, 1, *self.weight.shape[2:-1])[-2:]
+        products = math.prod(self.weight.shape[2:])
+        b.check_rounds("weight", f"has shape {self.weight.shape}", 4 * products)
         b.dispatch(
             "causal_conv/conv",
             reads={
@@ -101,7 +103,10 @@ class _Rows:
             threads=-(-out.size // 4),
         )
 
-    def carry(self, b: Builder, present: Slot, in_place: bool) -> None:
+    def carry(self, b: Builder, present: Slot) -> None:
+        """Append the states after the call; in the memory of ``past`` an invocation moves a whole row."""
+        walk = self.window * self.history
+        in_place = walk <= MAX_ROUNDS and self.past is not None and b.shares(present.name, self.past.name)
         b.dispatch(
             "causal_conv/state",
             reads={
@@ -189,7 +194,6 @@ class CausalConvWithState(Operator):
         )
         out = b.output("output", x.shape, x.dtype)
         present = b.output_if_wanted("present_state", state, x.dtype)
-        in_place = b.shares("present_state", "past_state")
         rows = _Rows(
             x=x,
             weight=weight,
@@ -206,7 +210,7 @@ class CausalConvWithState(Operator):
         )
         rows.convolve(b, b.get("bias"), out, self.activation)
         if present is not None:
-            rows.carry(b, present, in_place)
+            rows.carry(b, present)
 
 
 @register("VarlenCausalConvWithState")
@@ -260,7 +264,6 @@ class VarlenCausalConvWithState(Operator):
         out = b.output("output", x.shape, x.dtype)
         final = b.output_if_wanted("final_state", state, x.dtype)
         update = b.output_if_wanted("state_update", (batch, capacity, channels), x.dtype)
-        in_place = b.shares("final_state", "initial_state")
         rows = _Rows(
             x=x,
             weight=weight,
@@ -276,6 +279,6 @@ class VarlenCausalConvWithState(Operator):
         )
         rows.convolve(b, b.get("bias"), out, self.activation)
         if final is not None:
-            rows.carry(b, final, in_place)
+            rows.carry(b, final)
         if update is not None and count is not None:
             rows.capture(b, count, update)

@@ -21,6 +21,7 @@ def row_lanes(b: Builder, width: int) -> int:
     A software adapter pays for every barrier, and one invocation a row needs none, up to some width.
     """
     quads = max(1, -(-width // 4))
+    b.check_rounds("a row", f"has {width} elements", -(-8 * quads // WORKGROUP))
     if b.caps.device_class == "cpu":
         return min(WORKGROUP, b.lanes(1, 8 * quads) or WORKGROUP)
     return min(WORKGROUP, 1 << (quads - 1).bit_length())

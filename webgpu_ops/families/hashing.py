@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core import dtypes
-from ..core.plan import Builder, Slot, uniform_of
+from ..core.plan import MAX_ROUNDS, Builder, Slot, uniform_of
 from ..errors import SchemaError
 from .registry import Operator, register
 
@@ -109,6 +109,9 @@ class _NGramHash(Operator):
             constants={"reset": bool(self.reset_on_eos) and eos is not None},
             threads=hashes.size,
         )
+        # The states, each of as many ids; the hashes take an invocation fewer rounds.
+        moved = self.before * (3 if update is None else 3 + update.shape[1])
+        b.check_rounds("multipliers", f"go with max_ngram_size {self.max_ngram_size}", moved)
         if present is None and present_segments is None and update is None:
             return
         # Working in place is safe: a request moves its own ids forward, first to last, after its captures.
@@ -220,20 +223,31 @@ class MurmurHash3(Operator):
         x = b.need("X")
         y = b.output("Y", x.shape, dtypes.uint32 if self.positive == 1 else dtypes.int32)
         if x.dtype == dtypes.string:
-            words, starts, lengths = self._text(b)
+            words, starts, lengths, longest = self._text(b)
         else:
             words, starts, lengths = x.reshape(x.size).as_type(dtypes.uint32), None, None
-        b.dispatch(
-            "hashing/murmur",
-            reads={"words": words, "starts": starts, "lengths": lengths},
-            writes={"hashes": y.as_type(dtypes.uint32) if y.rank else y.reshape(1).as_type(dtypes.uint32)},
-            uniforms={"size": x.size, "seed": self.seed, "bytes": x.dtype.itemsize},
-            threads=x.size,
-        )
+            longest = x.dtype.itemsize
+        hashes = y.as_type(dtypes.uint32) if y.rank else y.reshape(1).as_type(dtypes.uint32)
+        # Between the parts of long texts the state of a hash lives in its place.
+        for begin in range(0, longest // 4 + 1, MAX_ROUNDS):
+            b.dispatch(
+                "hashing/murmur",
+                reads={"words": words, "starts": starts, "lengths": lengths},
+                writes={"hashes": hashes},
+                uniforms={
+                    "size": x.size,
+                    "seed": self.seed,
+                    "bytes": x.dtype.itemsize,
+                    "begin": begin,
+                    "end": begin + MAX_ROUNDS,
+                },
+                threads=x.size,
+            )
 
     @staticmethod
-    def _text(b: Builder) -> tuple[Slot, Slot, Slot]:
-        """The strings as UTF-8, each padded with zeros to whole words; where each starts; its bytes."""
+    def _text(b: Builder) -> tuple[Slot, Slot, Slot, int]:
+        """The strings as UTF-8, each padded with zeros to whole words; where each starts; its bytes, and
+        those of the longest."""
         keys: list[bytes] = []
         for i, value in enumerate(b.host("X").reshape(-1)):
             try:
@@ -251,4 +265,5 @@ class MurmurHash3(Operator):
             b.constant("text", np.frombuffer(text, np.uint32)),
             b.constant("starts", starts.astype(np.uint32)),
             b.constant("lengths", lengths),
+            int(lengths.max(initial=0)),
         )

@@ -29,6 +29,12 @@ def check_mix(b: Builder, name: str, lead: Shape, branches: int, width: int, *, 
     return shape not in plain
 
 
+def check_branch_rounds(b: Builder, branches: int, width: int) -> None:
+    """Refuse more branches than an invocation may sum; where rows are short it sums several."""
+    rows = 1 if width % 4 == 0 else 4
+    b.check_rounds("streams", f"has {branches} branches", rows * branches)
+
+
 def reduce_streams(
     b: Builder,
     streams: Slot,
@@ -45,6 +51,7 @@ def reduce_streams(
     ``mix`` has a gate for each feature, or for each branch only. With ``activate`` it holds the
     gates' logits; their sigmoids are rounded to its type.
     """
+    check_branch_rounds(b, branches, out.shape[-1])
     b.dispatch(
         "hyper_connection/reduce",
         reads={"streams": streams, "mix": mix},
@@ -76,6 +83,8 @@ def extend_streams(
 
     Without ``mix`` stream k stays as it is, and ``out`` may be the memory of ``streams``.
     """
+    if mix is not None:
+        check_branch_rounds(b, branches, width)
     b.dispatch(
         "hyper_connection/extend",
         reads={"streams": streams, "block": block, "gate": gate, "mix": mix},

@@ -42,6 +42,8 @@ class NGramRepeatBlock(Operator):
         out = b.output("scores_out", scores.shape, scores.dtype)
         b.copy(scores, out)
         windows = max(0, length - self.ngram_size + 1)
+        if windows:
+            b.check_rounds("ngram_size", f"is {self.ngram_size}", self.ngram_size)
         b.dispatch(
             "sequence/ngram_repeat",
             reads={"ids": ids.as_bits()},
@@ -88,18 +90,31 @@ class BifurcationDetector(Operator):
         b.copy(current, tokens)
         if predicted is not None:
             b.copy(predicted, tokens, target_offset=current.size, count=accepted)
+        self._match(b, source, tokens)
+
+    def _match(self, b: Builder, source: Slot, tokens: Slot) -> None:
+        """Append the search for the place of the tokens' suffix."""
+        most = min(self.max_ngram_size, source.size, tokens.size)
+        b.check_rounds("max_ngram_size", f"is {self.max_ngram_size}", most)
+        lengths = b.scratch("lengths", (source.size,), dtypes.uint32)
         b.dispatch(
             "sequence/suffix_match",
             reads={"source": source.as_bits(), "tokens": tokens.as_bits()},
-            writes={"match": b.output("suffix_match_idx", (1,), current.dtype).as_bits()},
-            uniforms={
-                "source_size": source.size,
-                "token_size": tokens.size,
-                "least": self.min_ngram_size,
-                "most": self.max_ngram_size,
-            },
+            writes={"lengths": lengths},
+            uniforms={"size": source.size, "token_size": tokens.size, "most": most},
+            threads=source.size,
+        )
+        match = b.output("suffix_match_idx", (1,), tokens.dtype)
+        lanes = 64 if b.caps.device_class == "gpu" else b.lanes(8, source.size)
+        if lanes is None:
+            raise LimitError(f"{b.op}: src_tokens has {source.size} tokens; expected fewer for this device")
+        b.dispatch(
+            "sequence/suffix_place",
+            reads={"lengths": lengths},
+            writes={"match": match.as_bits()},
+            uniforms={"size": source.size, "least": self.min_ngram_size},
             groups=1,
-            workgroup=8 if b.caps.device_class == "cpu" else 64,
+            workgroup=lanes,
         )
 
     def _accepted(self, b: Builder, source: Slot, predicted: Slot) -> int:

@@ -50,6 +50,9 @@ class WordConvEmbedding(Operator):
                 f"holds {low}..{high}",
                 f"ids in [0, {characters - 1}] because C has {characters} rows",
             )
+        # A window a character, each of them a row of products and the look for the word's end.
+        rounds = words.shape[-1] * (window + 2)
+        b.check_rounds("Sequence", f"has shape {words.shape} and W windows of {window}", rounds)
         y = b.output("Y", (*words.shape[:-1], filters), table.dtype)
 
         # A character adds the same wherever it stands in a window's row, so it is multiplied once.

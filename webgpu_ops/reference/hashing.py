@@ -147,4 +147,4 @@ def murmur_hash3(X: Array, *, positive: int = 1, seed: int = 0) -> tuple[Array]:
     texts = X.dtype.kind in "OUST"
     keys = [str(v).encode() for v in flat] if texts else [v.tobytes() for v in flat]
     hashes = np.array([_murmur3(key, seed & 0xFFFFFFFF) for key in keys], np.uint32).reshape(X.shape)
-    return (hashes if positive else hashes.view(np.int32),)
+    return (hashes if positive == 1 else hashes.view(np.int32),)

@@ -34,9 +34,15 @@ def lanes(b: Builder, most: int = 64, rounds: int = 0) -> int:
 
     A software adapter pays for each with every barrier and takes as few as the rounds allow.
     """
-    if b.caps.device_class == "cpu":
-        return b.lanes(8, rounds) or b.caps.max_invocations
-    return min(most, b.caps.max_invocations)
+    if b.caps.device_class == "gpu":
+        return min(most, b.caps.max_invocations)
+    count = b.lanes(8, rounds)
+    if count is None:
+        raise LimitError(
+            f"{b.op}: a row takes {rounds} rounds of loops; expected fewer or shorter entries, because "
+            f"{b.caps.max_invocations} invocations of this device share a row"
+        )
+    return count
 
 
 def sort_rounds(count: int) -> int:
@@ -114,6 +120,8 @@ class Keys:
 
 def tabulate(b: Builder, call: Call, tokens: int, ids: Slot | None) -> Slot:
     """Append the table of query rows; ``ids`` are csa's positions (int64)."""
+    if call.requests:
+        b.check_rounds("cumulative_sequence_lengths", f"has {call.batch} requests", call.batch)
     rows = b.scratch("rows", (tokens, 4), dtypes.uint32)
     b.dispatch(
         "indexer/rows",

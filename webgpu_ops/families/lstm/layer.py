@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.dtypes import DType
 from ...core.plan import MAX_ROUNDS, Builder, Constant, Slot, uniform_of
-from ...errors import SchemaError
+from ...errors import LimitError, SchemaError
 from ..elementwise import elementwise
 from ..layout import View, contiguous
 from ..registry import Operator
@@ -171,6 +171,31 @@ class Tiling:
             if units <= room and rounds <= MAX_ROUNDS // 4:
                 return cls(True, units, rows, parts, workgroup, span, MAX_ROUNDS // max(1, rounds))
         return cls(False, units, rows, parts, workgroup, span, 1)
+
+
+def sharing_lanes(b: Builder, sizes: Sizes, quantized: Quantized | None, attention: Attention | None) -> int:
+    """Invocations of the workgroup that quantizes a direction's state, or that attends for a row.
+
+    A software adapter takes as few as its rounds allow.
+    """
+    if b.caps.device_class == "gpu":
+        return 256
+
+    def rounds(lanes: int) -> int:
+        if attention is not None:
+            return attention.rounds(sizes, 1, lanes)
+        return -(-3 * sizes.batch * sizes.hidden // lanes) if quantized is not None else 0
+
+    lanes = 64
+    while rounds(lanes) > MAX_ROUNDS:
+        lanes *= 2
+        if lanes > b.caps.max_invocations:
+            what = "X" if attention is None else "M"
+            raise LimitError(
+                f"{b.op}: {what} has shape {b.need(what).shape} and hidden_size is {sizes.hidden}; "
+                "expected less of it, which this device's largest workgroup can share"
+            )
+    return lanes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -414,7 +439,7 @@ class Recurrent(Operator):
             reads |= attention.slots
             writes["work"] = attention.work
             uniforms |= attention.uniforms
-        shared_lanes = 64 if b.caps.device_class == "cpu" else 256
+        shared_lanes = sharing_lanes(b, sizes, quantized, attention) if not tiling.loops else 0
         runs = (
             (piece, begin, min(begin + tiling.at_once, piece.end))
             for piece in pieces

@@ -108,6 +108,7 @@ class GatedDeltaNetStateReplay(Operator):
             f"has Hv * Hk = {hv * hk}",
             "less than 2**32",
         )
+        b.check_rounds("metadata", f"has kept_count = {m['kept_count']}", m["kept_count"])
         out = _destination(b, "source_backing", "capsule_backing")
         b.dispatch(
             "recurrent/state_replay",

@@ -77,15 +77,6 @@ fn keep_columns(at: u32, row: u32, i: u32, v: u32, s: vec4<f32>, n: u32) {
 #% endif
 
 #% if decay is defined
-fn softplus(x: f32) -> f32 {
-    return max(x, 0.0) + log(1.0 + exp(-abs(x)));
-}
-
-fn sigmoid(x: f32) -> f32 {
-    let e = exp(-abs(x));
-    return select(e, 1.0, x >= 0.0) / (1.0 + e);
-}
-
 // Natural logarithm of what token t leaves of the state's key channel i.
 fn log_decay(t: u32, head: u32, i: u32) -> f32 {
 #% if decay
@@ -95,7 +86,7 @@ fn log_decay(t: u32, head: u32, i: u32) -> f32 {
     var g = load_decay(t * u.heads_v + head);
 #% endif
 #% if a_log
-    g = -exp(load_a_log(head)) * softplus(g + load_dt_bias(head));
+    g = -exp(load_a_log(head)) * softplus_f32(g + load_dt_bias(head));
 #% endif
     return g;
 #% else
@@ -107,7 +98,7 @@ fn log_decay(t: u32, head: u32, i: u32) -> f32 {
 fn rate(t: u32, head: u32) -> f32 {
 #% if beta
     let b = load_beta(t * u.rates + min(head, u.rates - 1u));
-    return {{ "sigmoid(b)" if sigmoid_beta else "b" }};
+    return {{ "sigmoid_f32(b)" if sigmoid_beta else "b" }};
 #% else
     return 1.0;
 #% endif
