@@ -77,6 +77,19 @@ def test_unary(check: Check, op: str) -> None:
             check(op, [x], want=want)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_nan_and_infinities(check: Check, dtype: type) -> None:
+    """NaN stays NaN whatever the operator, and infinities have the limits that NumPy says."""
+    x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1, -1.5], dtype)
+    for op in ("Abs", "Ceil", "Cos", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu", "Round"):
+        check(op, [x])
+    for op in ("Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"):
+        check(op, [x])
+    a, b = (np.ascontiguousarray(side) for side in np.meshgrid(x, x))
+    for op in ("Add", "Sub", "Mul", "Div", "Pow", "Equal", "Greater", "LessOrEqual", "Max", "Min"):
+        check(op, [a, b])
+
+
 @pytest.mark.parametrize("op", ["Sqrt", "Log"])
 def test_positive(check: Check, op: str) -> None:
     for dtype in FLOATS:

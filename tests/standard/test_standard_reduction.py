@@ -110,16 +110,20 @@ def test_softmax_before_opset_13(device: Device) -> None:
         )
 
 
-def test_softmax_of_extremes(device: Device) -> None:
-    low = -np.inf
-    x = np.array([[low, 1, low, 2, 0], [1e30, 0, 0, 0, 0], [low] * 5, [-1e30] * 5], np.float32)
-    with np.errstate(invalid="ignore"):
-        e = np.exp(x.astype(float) - x.max(1, keepdims=True))
-        want = e / e.sum(1, keepdims=True)
-    for axis, given, expected in ((1, x, want), (0, x.T.copy(), want.T)):
-        got = run("Softmax", [given], {"axis": axis}, domain="", device=device)[0]
-        assert got is not None
-        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6)
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax_of_extremes(check: Check, op: str) -> None:
+    """inf - inf is NaN, and so is then the sum: rows with an infinity, as rows of -inf, are all NaN."""
+    low, high = -np.inf, np.inf
+    rows = [[low, 1, low, 2, 0], [3e4, 0, -3e4, 0, 0], [low] * 5, [-3e4] * 5]
+    rows += [[0, 1, high, 2, low], [high, 0, high, 1, 2], [np.nan, 1, 2, 3, 4], [1, 2, 3, 4, 5]]
+    for dtype in (np.float32, np.float16, np.float64):
+        x = np.array(rows, dtype)
+        with np.errstate(all="ignore"):
+            z = x.astype(float) - x.astype(float).max(axis=1, keepdims=True)
+            total = np.exp(z).sum(axis=1, keepdims=True)
+            want = (np.exp(z) / total if op == "Softmax" else z - np.log(total)).astype(dtype)
+        check(op, [x], 13, axis=1, want=[want])
+        check(op, [x.T.copy()], 13, axis=0, want=[want.T])
 
 
 def test_layer_normalization(check: Check) -> None:

@@ -25,7 +25,7 @@ _UNARY = {
     "Relu": "0 if x < 0 else x",
     "Round": "round(x)",
     "Sigmoid": "sigmoid(x)",
-    "Sign": "sign(x)",
+    "Sign": "x if is_nan(x) else sign(x)",
     "Sin": "sin(x)",
     "Softplus": "softplus(x)",
     "Sqrt": "sqrt(x)",

@@ -6,7 +6,8 @@
   compute   the type whose arithmetic is used
 
   Sums are kept relative to the largest element so far, from the lowest finite number on, so that
-  a row of -inf gives NaN (0 / 0) as it should and nothing else does.
+  a row of -inf gives NaN (0 / 0) as it should. An infinity, whose distance to itself is NaN, makes
+  the whole row NaN, as a NaN does.
 #}
 {% set F = arith(compute) %}
 alias number = {{ F.scalar }};
@@ -35,7 +36,7 @@ fn value_of(x_in: x_t, total: Sum) -> y_t {
     let x = {{ F.cast("x_in", x) }};
     let top = total.top;
     let sum = total.sum;
-    return {{ arith(y).cast(F("x - top - log(sum)" if log else "exp(x - top) / sum"), F) }};
+    return {{ arith(y).cast(F("nan if is_inf(top) else " ~ ("x - top - log(sum)" if log else "exp(x - top) / sum")), F) }};
 }
 #% if not inner
 
