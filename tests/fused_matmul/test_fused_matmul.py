@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from webgpu_ops import Device, SchemaError, ShapeError, UnsupportedError, plan, run
+from webgpu_ops import Device, SchemaError, ShapeError, Tensor, UnsupportedError, plan, run
+from webgpu_ops.core.stream import PreparedPlan
 from webgpu_ops.families.fused_activation import ACTIVATIONS
-from webgpu_ops.reference.fused_matmul import activate
+from webgpu_ops.reference.fused_matmul import activate, fused_gemm, fused_mat_mul
 
 # One worker keeps the pipelines of a file.
 pytestmark = pytest.mark.xdist_group("fused-matmul")
@@ -89,6 +91,9 @@ def test_whole_numbers(device: Device) -> None:
             x = a @ b + dtype(3) * c
         (y,) = run("FusedGemm", [a, b, c], {"activation": "Relu", "beta": 3.0}, device=device)
         np.testing.assert_array_equal(y.numpy(), np.maximum(x, 0))
+        (y,) = run("FusedGemm", [a, b], {"alpha": -1.0}, device=device)  # wraps where there is no sign
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(y.numpy(), (a @ b) * (dtype(0) - dtype(1)))
         clip = {"activation": "Clip", "activation_alpha": 1.0, "activation_beta": 100.0, "beta": 3.0}
         (y,) = run("FusedGemm", [a, b, c], clip, device=device)
         np.testing.assert_array_equal(y.numpy(), np.clip(x, 1, 100))
@@ -115,6 +120,82 @@ def test_beta_is_zero_unless_given(device: Device) -> None:
     c = np.full((2, 2), math.nan, np.float32)
     (y,) = run("GemmFloat8", [a, a, c], device=device)
     np.testing.assert_array_equal(y.numpy(), a)
+
+
+# Parts
+
+
+def limited(
+    device: Device, op: str, inputs: list[np.ndarray], attributes: dict[str, Any], nbytes: int
+) -> tuple[int, np.ndarray]:
+    """The call as planned for an adapter that binds at most ``nbytes``: products and result."""
+    caps = replace(device.capabilities, max_binding_bytes=nbytes)
+    made = plan(op, inputs, attributes, capabilities=caps)
+    feeds = [None if s is None else Tensor.from_numpy(inputs[s.index], device) for s in made.inputs]
+    (slot,) = made.outputs
+    assert slot is not None
+    out = Tensor.from_numpy(np.full(slot.shape, math.nan, slot.dtype.numpy), device)
+    device.stream.execute(PreparedPlan(made, device), feeds, [out])
+    return sum(d.template.startswith("matmul/") for d in made.dispatches), out.numpy()
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(np.float32, 20), (np.float64, 2), (np.float16, 2)])
+def test_weights_in_parts(any_device: Device, dtype: Any, rows: int) -> None:
+    """Cut along the inner dimension, the columns, and the batch, wherever memory is longest."""
+    rng = np.random.default_rng(3)
+    size = np.dtype(dtype).itemsize
+    tolerance = 2e-3 if dtype == np.float16 else 1e-5
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.uniform(-1, 1, shape).astype(dtype)
+
+    for left, right, attributes, limit, count in [
+        ((rows, 300), (300, 64), {"alpha": 0.5}, 128 * 64, 3),
+        ((rows, 40), (600, 40), {"alpha": 0.5, "transB": 1}, 256 * 40, 3),
+        ((5, rows, 24), (5, 24, 64), {}, 3 * 24 * 64, 2),
+        ((rows, 24), (5, 24, 64), {"transBatchB": 0}, 4 * 24 * 64, 2),
+        ((30, rows, 16), (64, 30, 16), {"transBatchA": 0, "transBatchB": 1, "transB": 1}, 32 * 30 * 16, 2),
+    ]:
+        a, b = draw(*left), draw(*right)
+        want = fused_mat_mul(a, b, **attributes)[0]
+        products, got = limited(any_device, "FusedMatMul", [a, b], attributes, limit * size)
+        assert products == count
+        np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=tolerance, atol=tolerance)
+    a, b, c = draw(rows, 300), draw(300, 64), draw(rows, 1)
+    attributes = {"activation": "LeakyRelu", "beta": -2.0}
+    products, got = limited(any_device, "FusedGemm", [a, b, c], attributes, 128 * 64 * size)
+    assert products == 3
+    want = fused_gemm(a, b, c, **attributes)[0]
+    np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=tolerance, atol=tolerance)
+
+
+def test_weights_above_the_binding_limit(device: Device) -> None:
+    """More than 128 MiB of float8, on a device that may bind no more."""
+    n, k = 8300, 16384
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 0x38, 1_000_003, np.uint8).view(ml_dtypes.float8_e4m3fn)
+    a, b = np.resize(codes[::-1], (1, k)), np.resize(codes, (n, k))
+    assert b.nbytes > 128 << 20
+    attributes = {"transB": 1, "activation": "RELU"}
+    if device.capabilities.max_binding_bytes == 128 << 20:
+        assert len(plan("GemmFloat8", [a, b], attributes, capabilities=device.capabilities).dispatches) == 2
+    (y,) = run("GemmFloat8", [a, b], attributes, device=device)
+    columns = np.unique([0, 8191, 8192, 8193, n - 1, *rng.integers(0, n, 20)])
+    want = a.astype(np.float64) @ b[columns].astype(np.float64).T
+    np.testing.assert_allclose(y.numpy()[:, columns], want, rtol=1e-5)
+    assert (y.numpy() > 0).all()
+
+
+def test_long_sums_are_made_in_steps(any_device: Device) -> None:
+    """More of the inner dimension than an invocation may go round for."""
+    rng = np.random.default_rng(5)
+    gpu = any_device.capabilities.device_class == "gpu"
+    m, k, n = (17, 31_000, 18) if gpu else (1, 140_001, 3)
+    a, b = rng.uniform(-1, 1, (m, k)).astype(np.float32), rng.uniform(-1, 1, (k, n)).astype(np.float32)
+    made = plan("FusedMatMul", [a, b], capabilities=any_device.capabilities)
+    assert sum(d.template.startswith("matmul/") for d in made.dispatches) == 2
+    (y,) = run("FusedMatMul", [a, b], {"alpha": 0.5}, device=any_device)
+    np.testing.assert_allclose(y.numpy(), 0.5 * (a.astype(np.float64) @ b), rtol=1e-4, atol=2e-3)
 
 
 def test_fused_steps_are_one_dispatch() -> None:
@@ -146,6 +227,20 @@ def test_refusals() -> None:
             {"activation": "Tanh"},
             UnsupportedError,
             "Tanh of int32 values",
+        ),
+        (
+            "FusedGemm",
+            [x.astype(np.int32), y.astype(np.int32)],
+            {"activation": "Clip", "activation_alpha": math.nan},
+            UnsupportedError,
+            "activation_alpha is nan for int32 values",
+        ),
+        (
+            "FusedGemm",
+            [x.astype(np.int32)] * 2,
+            {"transB": 1, "alpha": math.inf},
+            UnsupportedError,
+            "alpha is inf",
         ),
         ("GemmFastGelu", [x, y, np.zeros(3, np.float32)], {}, ShapeError, r"bias has shape \(3,\)"),
         ("GemmFloat8", [x, y, np.zeros(4, np.float32)], {}, ShapeError, r"C has shape \(4,\)"),

@@ -97,8 +97,8 @@ def test_whole_numbers_are_exact(device: Device) -> None:
         sparse = scattered(5, (6, 9), 30, dtype)
         huge = SparseTensor.from_coo(rng.integers(limits.min, limits.max, 30, dtype), sparse.indices, (6, 9))
         dense = rng.integers(limits.min, limits.max, (9, 5), dtype)
-        (y,) = run("SparseToDenseMatMul", [huge, dense], {"alpha": 3.0}, device=device)
-        exact = 3 * (huge.toarray().astype(object) @ dense.astype(object))
+        (y,) = run("SparseToDenseMatMul", [huge, dense], {"alpha": -3.0}, device=device)
+        exact = -3 * (huge.toarray().astype(object) @ dense.astype(object))
         bits = 8 * limits.dtype.itemsize
         wrapped = np.array([int(v) % 2**bits for v in exact.reshape(-1)], f"uint{bits}")
         np.testing.assert_array_equal(y.numpy().reshape(-1).view(wrapped.dtype), wrapped)
@@ -144,7 +144,8 @@ def test_refusals() -> None:
         with pytest.raises(ShapeError, match=message):
             plan("SparseToDenseMatMul", inputs, attributes)
     whole = scattered(6, (5, 7), 4, np.int32)
-    with pytest.raises(UnsupportedError, match=r"alpha is 0\.5 for int32"):
-        plan("SparseToDenseMatMul", [whole, np.zeros((7, 2), np.int32)], {"alpha": 0.5})
+    for alpha in (0.5, np.inf, np.nan):
+        with pytest.raises(UnsupportedError, match=rf"alpha is {alpha} for int32; expected a whole"):
+            plan("SparseToDenseMatMul", [whole, np.zeros((7, 2), np.int32)], {"alpha": alpha})
     with pytest.raises(ValueError, match="sparse"):
         plan("SparseToDenseMatMul", [np.zeros((5, 7), np.float32), np.zeros((7, 2), np.float32)])

@@ -79,6 +79,8 @@ def activation(
         given = parameters.get(parameter)
         value = default if given is None else given
         if compute.is_integer:
+            if math.isnan(value):
+                raise UnsupportedError(f"{op}: activation_{parameter} is {value} for {compute} values")
             limits = np.iinfo(compute.numpy)
             value = int(min(max(value, limits.min), limits.max))
         uniforms[f"act_{parameter}"] = uniform_of(value, compute)

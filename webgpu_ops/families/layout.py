@@ -71,7 +71,8 @@ class View:
 
 def cut(b: Builder, view: View) -> tuple[int, list[tuple[int, View]]]:
     """What a binding cannot hold, in parts that it can: the dimension along which they lie, and of each
-    part where it begins and its view. Parts begin at multiples of 4, and where bindings may.
+    part where it begins and its view. Parts begin where bindings may, and those of matrices at
+    multiples of 4 rows or columns.
 
     A tensor that fits, or that has no such parts, is one part.
     """
@@ -80,7 +81,7 @@ def cut(b: Builder, view: View) -> tuple[int, list[tuple[int, View]]]:
     limit, nbytes = b.caps.max_binding_bytes, step * slot.dtype.itemsize
     count = size
     if slot.nbytes > limit and not view.offset and step * size == slot.size:
-        unit = math.lcm(4, 256 // math.gcd(256, nbytes))
+        unit = math.lcm(4 if axis >= len(view.shape) - 2 else 1, 256 // math.gcd(256, nbytes))
         count = limit // nbytes // unit * unit or size
     if count == size:
         return axis, [(0, view)]

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from ..core import dtypes
 from ..core.dtypes import DType
-from ..core.plan import MAX_ROUNDS, Builder, Constant, Shape, Slot, uniform_of
+from ..core.plan import MAX_ROUNDS, Builder, Constant, Shape, Slot, Uniform, uniform_of
 from ..errors import UnsupportedError
-from .layout import View, broadcast_shapes, collapse, padded, wrapped
+from .layout import View, broadcast_shapes, collapse, cut, padded, wrapped
 from .registry import Operator, register
 from .standard.reduction import reduce
 
@@ -132,7 +132,8 @@ def matmul(
     to ``out``. The epilogue holds expressions of ``x`` (the product), ``c`` (the bias), the operands'
     names and ``u.<name>`` for ``uniforms``; with several, separated by ``;``, each one is the ``x``
     of the next. Without one the bias is added. Sums are made in float32 for 16-bit floats and in the
-    output's own type otherwise. An inner size of 0 gives a product of zeros.
+    output's own type otherwise. An inner size of 0 gives a product of zeros. A ``w`` that exceeds one
+    binding is multiplied in parts, and so is an inner size that exceeds an invocation's rounds.
     """
     target = View.of(out)
     if not target.size:
@@ -140,6 +141,10 @@ def matmul(
     if bias is not None:
         operands = {"c": bias, **(operands or {})}
         epilogue = "x + c" if epilogue == "x" else epilogue
+    if View.of(w).slot.nbytes > b.caps.max_binding_bytes and in_parts(
+        b, a, w, target, operands or {}, epilogue, uniforms
+    ):
+        return
     layout = lay_out(a, w, out, operands or {})
     left, right, m, n = layout.left, layout.right, layout.uniforms["m"], layout.uniforms["n"]
     compute = computing_type(target.slot.dtype)
@@ -154,6 +159,10 @@ def matmul(
     vector = compute.bits == 32
     if not cpu and vector and m >= 16 and n >= 16:
         template, workgroup = "matmul/shared", 256
+        most = 16 * (MAX_ROUNDS // 17)  # it goes round 17 times for 16 steps
+        if layout.uniforms["k"] > most:
+            split(b, a, w, out, most, operands or {}, epilogue, uniforms)
+            return
         groups = -(-m // 64) * -(-n // 64)
     else:
         # The kernel takes four steps of k at once where it reads quads of both in its own arithmetic.
@@ -183,6 +192,51 @@ def matmul(
         groups=groups * layout.batches,
         workgroup=workgroup,
     )
+
+
+def in_parts(
+    b: Builder,
+    a: Slot | View,
+    w: Slot | View,
+    target: View,
+    operands: Mapping[str, Slot | View],
+    epilogue: str,
+    uniforms: Mapping[str, Any] | None,
+) -> bool:
+    """Append a product with parts of ``w`` that fit a binding; False if it has none."""
+    *batch, m, n = target.shape
+    k = View.of(a).shape[-1]
+    left, right = View.of(a).broadcast((*batch, m, k)), View.of(w).broadcast((*batch, k, n))
+    axis, parts = cut(b, right)
+    if len(parts) == 1:
+        return False
+    if axis == len(batch):  # parts of the inner dimension, each of which adds the sums of those before
+        earlier: dict[str, Slot | View] = {}
+        for first, part in parts[:-1]:
+            sums = b.scratch("sums", target.shape, computing_type(target.slot.dtype))
+            step = left.slice(-1, first, part.shape[-2])
+            matmul(b, step, part, sums, operands=earlier, epilogue="x + earlier" if earlier else "x")
+            earlier = {"earlier": sums}
+        first, part = parts[-1]
+        step = left.slice(-1, first, part.shape[-2])
+        both = {**operands, **earlier}
+        matmul(b, step, part, target, operands=both, epilogue=f"x + earlier; {epilogue}", uniforms=uniforms)
+        return True
+    for first, part in parts:
+        count = part.shape[axis]
+        own = {
+            name: View.of(x).broadcast(target.shape).slice(axis, first, count) for name, x in operands.items()
+        }
+        matmul(
+            b,
+            left if axis > len(batch) else left.slice(axis, first, count),
+            part,
+            target.slice(axis, first, count),
+            operands=own,
+            epilogue=epilogue,
+            uniforms=uniforms,
+        )
+    return True
 
 
 def split(
@@ -292,17 +346,27 @@ class Gemm(Operator):
         for name, factor, needed in (("alpha", self.alpha, True), ("beta", self.beta, c is not None)):
             if not needed or factor == 1.0:
                 continue
-            if not compute.is_float and factor != int(factor):
-                raise UnsupportedError(
-                    f"{self.op}: {name} is {factor} for {a.dtype}; expected a whole number"
-                )
-            values[name] = uniform_of(factor if compute.is_float else int(factor), compute)
+            values[name] = factor_of(self.op, name, factor, compute)
         if "alpha" in values:
             terms = "u.alpha * x"
         if c is not None:
             terms += " + u.beta * c" if "beta" in values else " + c"
         y = b.output("Y", (m, n), a.dtype)
         matmul(b, left, right, y, bias=c, epilogue=f"{terms}; {ending}", uniforms=values)
+
+
+def factor_of(op: str, name: str, value: float, dtype: DType) -> Uniform:
+    """Attribute ``name`` as a factor in the arithmetic of ``dtype``.
+
+    Whole numbers take whole ones, which wrap as the products do.
+    """
+    if dtype.is_float:
+        return uniform_of(value, dtype)
+    if not float(value).is_integer():
+        raise UnsupportedError(f"{op}: {name} is {value} for {dtype}; expected a whole number")
+    size = 1 << dtype.bits
+    whole = int(value) % size
+    return uniform_of(whole - size if dtype.kind == "int" and 2 * whole >= size else whole, dtype)
 
 
 def gemm_views(b: Builder, a: Slot, w: Slot, trans_a: bool, trans_b: bool) -> tuple[View, View, Shape]:

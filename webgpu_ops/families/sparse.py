@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..core.plan import MAX_ROUNDS, Builder, uniform_of
-from ..errors import LimitError, UnsupportedError
+from ..core.plan import MAX_ROUNDS, Builder
+from ..errors import LimitError
 from .layout import View
-from .matmul import product_views, transposed
+from .matmul import factor_of, product_views, transposed
 from .registry import Operator, register
 
 
@@ -25,15 +25,13 @@ class SparseToDenseMatMul(Operator):
         a, w = b.need("A"), b.need("B")
         b.check(a.rank == 2, "A", f"has shape {a.shape}", "two dimensions")
         b.check(a.dtype == w.dtype, "A", f"has values of type {a.dtype}", f"{w.dtype}, the type of B")
-        if not w.dtype.is_float and self.alpha != int(self.alpha):
-            raise UnsupportedError(f"{self.op}: alpha is {self.alpha} for {w.dtype}; expected a whole number")
+        alpha = factor_of(self.op, "alpha", self.alpha, w.dtype)
         right = transposed(w) if self.transB and w.rank > 1 else View.of(w)
         left, right, (*batch, m, n), shape = product_views(b, transposed(a) if self.transA else a, right)
         y = b.output("Y", shape, w.dtype)
         if not y.size:
             return
         values, positions, offsets = b.compressed("A", 1 if self.transA else 0)
-        alpha = self.alpha if w.dtype.is_float else int(self.alpha)
         longest = b.longest("A", 1 if self.transA else 0)
         lanes = b.lanes(1, longest)
         if lanes is None:
@@ -52,11 +50,11 @@ class SparseToDenseMatMul(Operator):
                 "batches": math.prod(batch),
                 "stack": left.shape[1] * n,
                 "steps": right.strides[-2:],
-                **({} if alpha == 1 else {"alpha": uniform_of(alpha, w.dtype)}),
+                **({} if self.alpha == 1 else {"alpha": alpha}),
             },
             constants={
                 "consecutive": right.strides[-1] == 1,
-                "epilogue": "x" if alpha == 1 else "u.alpha * x",
+                "epilogue": "x" if self.alpha == 1 else "u.alpha * x",
                 "lanes": lanes,
             },
             groups=quads if lanes > 1 else -(-quads // 64),

@@ -63,7 +63,7 @@ def quantized_matmul(
 def _longest(b: Builder, rows: int) -> int:
     """How much of the inner dimension any kernel adds up within MAX_ROUNDS."""
     if b.caps.device_class == "gpu" and rows >= 16:
-        return MAX_ROUNDS // 2  # quantized/shared goes round 17 times for 16 steps
+        return 16 * (MAX_ROUNDS // 17)  # quantized/shared goes round 17 times for 16 steps
     return 4 * MAX_ROUNDS  # the others make at least 4 steps, with those from block to block
 
 
