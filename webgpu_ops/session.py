@@ -292,7 +292,7 @@ class InferenceSession:
             ]
         kernel = step.kernel()
         inputs: list[Value | None] = []
-        owned = []
+        owned, kept = [], []
         for slot, name in zip(kernel.input_names, step.inputs, strict=False):
             value = values[name] if name else None
             # An array that only this step reads is left to the operator: it may not need it on the device.
@@ -301,10 +301,12 @@ class InferenceSession:
             inputs.append(value)
             if name:
                 origin = program.root[name]
-                if program.last[origin] == index and origin not in self._constants and origin not in callers:
+                if origin in self._constants:
+                    kept.append(slot)
+                elif program.last[origin] == index and origin not in callers:
                     owned.append(slot)
         targets = {s: bound[n] for s, n in zip(kernel.output_names, step.outputs, strict=False) if n in bound}
-        return kernel.run(self._device, inputs, targets, owned=owned)
+        return kernel.run(self._device, inputs, targets, owned=owned, kept=kept)
 
     def _on_host(self, step: Step, values: Mapping[str, Value]) -> list[np.ndarray] | None:
         """The results of shape arithmetic, or None if the step is none or has grown too large."""

@@ -113,6 +113,28 @@ def test_lengths_on_the_device_are_contained(device: Device, length: int) -> Non
     np.testing.assert_array_equal(key[1], untouched)
 
 
+@pytest.mark.parametrize("first", [2**32 + 1, 2**31, 2**62, -3, -(2**33), 6])
+def test_positions_on_the_device_are_clamped(device: Device, first: int) -> None:
+    """An id is an int64: one far outside of the tables is not one inside them."""
+    rows = 4
+    inputs = {
+        "query": normal(1, 1, rows, 16),
+        "key": normal(2, 1, rows, 8),
+        "value": normal(3, 1, rows, 8),
+        "seqlens_k": np.array([rows - 1], np.int32),
+        "total_sequence_length": np.array(rows, np.int32),
+        "cos_cache": normal(4, 8, 4),
+        "sin_cache": normal(5, 8, 4),
+        "position_ids": np.array([[first]]),
+    }
+    attributes = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1}
+    want = group_query_attention(**inputs, **attributes)
+    ids = Tensor.from_numpy(inputs["position_ids"], device, keep_host=False)
+    got = call(device, inputs | {"position_ids": ids}, attributes)
+    for a, b in zip(got, want[:3], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_decode_leaves_device_lengths_on_the_device(device: Device) -> None:
     size = 8
     cache = [Tensor.from_numpy(normal(s, 1, 1, 16, size), device) for s in (1, 2)]

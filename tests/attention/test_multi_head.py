@@ -11,7 +11,7 @@ from webgpu_ops import Device, Tensor, plan, run
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.plan import Plan, TensorSpec
 from webgpu_ops.errors import SchemaError, ShapeError
-from webgpu_ops.reference.attention_variants import in_order, reordered
+from webgpu_ops.reference.attention_variants import decoder_masked_self_attention, in_order, reordered
 
 
 def spec(*shape: int, dtype: dtypes.DType = dtypes.float32) -> TensorSpec:
@@ -158,6 +158,23 @@ def test_scores_have_the_type_the_model_declares(device: Device, op: str) -> Non
     q = inputs["query"].astype(np.float64).reshape(1, 1, 2, 16).transpose(0, 2, 1, 3)
     want = q @ inputs["key"].astype(np.float64).swapaxes(-1, -2) / 4
     np.testing.assert_allclose(qk, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("had", [0, 4095, 70_001])
+def test_computed_angles_hold_far_out(device: Device, had: int) -> None:
+    """A position makes thousands of turns; the fraction of one is what counts."""
+    inputs = {
+        "input": normal(1, 1, 1, 6),
+        "weights": normal(2, 6, 24),
+        "bias": normal(3, 24),
+        "past": np.zeros((2, 1, 1, had, 8), np.float32),
+        "past_sequence_length": np.array(had, np.int32),
+    }
+    attributes = {"num_heads": 1, "do_rotary": 1}
+    present = run("DecoderMaskedSelfAttention", inputs, attributes, device=device)[1]
+    assert isinstance(present, Tensor)
+    want = decoder_masked_self_attention(**inputs, **attributes)[1]
+    np.testing.assert_allclose(present.numpy()[..., had, :], want[..., had, :], rtol=1e-5, atol=1e-5)
 
 
 def test_a_beam_outside_the_group_is_contained(device: Device) -> None:

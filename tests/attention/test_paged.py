@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from webgpu_ops import Device, InferenceSession, Tensor, plan, run
 from webgpu_ops.conformance import check_sample
@@ -475,10 +475,11 @@ def test_a_chunk_equals_its_tokens_one_by_one(device: Device) -> None:
     assert bytes_[0] == bytes_[1] == bytes_[2]
 
 
-def test_a_session_decodes_in_bound_caches() -> None:
-    """Caches that are bound as inputs and as outputs grow from run to run."""
-    rng = np.random.default_rng(9)
-    size, rows = 16, 4
+def decoder(
+    size: int, rows: int, outputs: dict[str, str], constants: dict[str, np.ndarray] | None = None
+) -> InferenceSession:
+    """A session of one token over three pages, whose ``outputs`` beside the first are caches."""
+    constants = constants or {}
     types = {"cumulative_sequence_length": (TensorProto.INT32, [2]), "past_seqlens": (TensorProto.INT32, [1])}
     types |= {"block_table": (TensorProto.INT32, [1, 3]), "query": (TensorProto.FLOAT16, [1, 2 * size])}
     types |= {name: (TensorProto.FLOAT16, [1, size]) for name in ("key", "value")}
@@ -486,17 +487,42 @@ def test_a_session_decodes_in_bound_caches() -> None:
     order = ["query", "key", "value", *CACHES.values(), "cumulative_sequence_length", "past_seqlens"]
     order.append("block_table")
     node = helper.make_node(
-        "PagedAttention", order, ["output", *CACHES], domain="com.microsoft", num_heads=2, kv_num_heads=1
+        "PagedAttention", order, ["output", *outputs], domain="com.microsoft", num_heads=2, kv_num_heads=1
     )
-    outputs = {"output": types["query"], **{out: types[name] for out, name in CACHES.items()}}
+    made = {"output": types["query"], **{out: types[name] for out, name in outputs.items()}}
     graph = helper.make_graph(
         [node],
         "decode",
-        [helper.make_tensor_value_info(name, *types[name]) for name in order],
-        [helper.make_tensor_value_info(name, *kind) for name, kind in outputs.items()],
+        [helper.make_tensor_value_info(name, *types[name]) for name in order if name not in constants],
+        [helper.make_tensor_value_info(name, *kind) for name, kind in made.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    session = InferenceSession(helper.make_model(graph, opset_imports=opsets))
+    return InferenceSession(helper.make_model(graph, opset_imports=opsets))
+
+
+def test_a_session_keeps_caches_that_the_model_holds() -> None:
+    """An initializer is updated in a copy, so that every run begins with what the model says."""
+    rng = np.random.default_rng(10)
+    size, rows = 16, 4
+    caches = {name: half(rng, 3, rows, 1, size) for name in CACHES.values()}
+    session = decoder(size, rows, {}, caches)
+    answers = []
+    for past in (2, 5, 2):
+        feeds = {"query": half(rng, 1, 2 * size), "key": half(rng, 1, size), "value": half(rng, 1, size)}
+        feeds |= {"cumulative_sequence_length": ints(0, 1), "past_seqlens": ints(past)}
+        feeds["block_table"] = ints([2, 0, 1])
+        want = paged_attention(**feeds, **caches, num_heads=2, kv_num_heads=1)[0]
+        answers.append((session.run(None, feeds)[0], want))
+    for got, want in answers:
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_a_session_decodes_in_bound_caches() -> None:
+    """Caches that are bound as inputs and as outputs grow from run to run."""
+    rng = np.random.default_rng(9)
+    size, rows = 16, 4
+    session = decoder(size, rows, CACHES)
     binding = session.io_binding()
     caches = [np.zeros((3, rows, 1, size), np.float16) for _ in CACHES]
     for cache, (out, name) in zip(caches, CACHES.items(), strict=True):

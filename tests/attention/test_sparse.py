@@ -390,6 +390,10 @@ def test_lengths_on_the_device_are_contained(device: Device, length: int) -> Non
     np.testing.assert_array_equal(held["past_key"].numpy()[1], want)
 
 
+def test_lengths_may_be_a_column() -> None:
+    planned("DynamicSparseAttention", seqlens_k=int_spec(2, 1))
+
+
 # Blocks
 
 
@@ -433,6 +437,23 @@ def test_blocks_nobody_sees_are_skipped(any_device: Device, rows: int) -> None:
     attributes = {"num_heads": 2, "kv_num_heads": 1, "sparse_block_size": block}
     sample = Sample(inputs, attributes, ("output", "present_key", "present_value"))
     outcome = check_sample("SparseAttention", sample, any_device)
+    assert outcome.passed, outcome.message
+
+
+def test_many_blocks_of_a_row(device: Device) -> None:
+    """A row of 1500 blocks fills 47 words; a query at the end sees the last of them."""
+    rng = np.random.default_rng(9)
+    blocks, block = 1500, 16
+    dense = np.eye(blocks, dtype=bool)[None]
+    dense[0, -1] = True
+    inputs = block_call(rng, dense, block, 1, blocks * block)
+    inputs["past_value"][0, 0, -3 * block :] += 1000.0
+    sample = Sample(
+        inputs,
+        {"num_heads": 2, "kv_num_heads": 1, "sparse_block_size": block},
+        ("output", "present_key", "present_value"),
+    )
+    outcome = check_sample("SparseAttention", sample, device)
     assert outcome.passed, outcome.message
 
 

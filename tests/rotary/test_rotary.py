@@ -211,6 +211,12 @@ def test_positions_on_the_device_are_clamped(device: Device, interleaved: int) -
     )
     (want,) = reference.find("RotaryEmbedding")(x, np.full((1, 8), 8), **CACHES, **attributes)
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-5, atol=1e-6)
+    # What follows a position before the tables comes to lie in them.
+    before = Tensor.from_numpy(np.array([-3]), device)
+    (y,) = run("RotaryEmbedding", inputs | {"position_ids": before}, attributes, device=device)
+    tame = np.clip(np.arange(-3, 5), 0, 8)[None]
+    (want,) = reference.find("RotaryEmbedding")(x, tame, **CACHES, **attributes)
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-5, atol=1e-6)
 
 
 def test_an_output_may_take_the_place_of_the_input(device: Device) -> None:

@@ -48,14 +48,23 @@ def softmax(scores: np.ndarray, sink: np.ndarray | None = None) -> np.ndarray:
     total = e.sum(axis=-1, keepdims=True)
     if sink is not None:
         total = total + np.exp(sink - top)
-    return np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    return np.divide(e, total, out=np.zeros_like(e), where=total != 0)
 
 
 def weighted(p: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """``p @ v`` with V's heads shared by equal groups; a key of weight 0 adds nothing."""
+    """``p @ v`` with V's heads shared by equal groups; a key of weight 0 adds nothing, not even a NaN."""
     v = np.repeat(v, p.shape[1] // v.shape[1], axis=1)
-    used = np.asarray((p > 0).any(axis=-2))[..., None]
-    return p @ np.where(used, v, 0.0)
+    tame = np.isfinite(v)
+    y = p @ np.where(tame, v, 0.0)
+    if tame.all():
+        return y
+    terms = p[..., None] * np.where(tame, 0.0, v)[..., None, :, :]
+    return y + np.where(p[..., None] > 0, terms, 0.0).sum(axis=-2)
+
+
+def biased(s: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """``s + bias``; a bias of -inf hides the key, whatever its score."""
+    return np.where(np.isneginf(bias), -np.inf, s + bias)
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
@@ -237,7 +246,7 @@ def group_query_attention(
 
     s = scores_of(q, keys, scale or 1 / math.sqrt(d), softcap)
     if attention_bias is not None:
-        s = s + attention_bias.astype(np.float64)
+        s = biased(s, attention_bias.astype(np.float64))
     sink = None
     if head_sink is not None:
         sink = head_sink.astype(np.float64)[None, :, None, None]
@@ -317,7 +326,7 @@ def attention(
             keep = mask_index.reshape(batch, -1, total) != 0
         s = np.where(keep[:, None], s, s + mask_filter_value)
     if attention_bias is not None:
-        s = s + attention_bias.astype(np.float64)
+        s = biased(s, attention_bias.astype(np.float64))
     if unidirectional:
         s = np.where(np.arange(total) <= had + np.arange(rows)[:, None], s, -np.inf)
     return merge_heads(weighted(softmax(s), v)).astype(t), present

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import reference
-from .attention import merge_heads, rotate, scores_of, softmax, split_heads, weighted
+from .attention import biased, merge_heads, rotate, scores_of, softmax, split_heads, weighted
 
 
 def attend(
@@ -33,7 +33,7 @@ def attend(
     """
     s = scores_of(q, k, scale or 1 / math.sqrt(q.shape[-1])) + mask
     if attention_bias is not None:
-        s = s + attention_bias.astype(np.float64)
+        s = biased(s, attention_bias.astype(np.float64))
     s = np.where(visible, s, -np.inf)
     return weighted(softmax(s), v), s
 
@@ -114,7 +114,7 @@ def onnx_attention(
         short = total - attn_mask.shape[-1] if attn_mask.ndim and attn_mask.shape[-1] != 1 else 0
         additive = filtered(attn_mask, -np.inf) if attn_mask.dtype == bool else attn_mask.astype(np.float64)
         pads = [(0, 0)] * (attn_mask.ndim - 1) + [(0, short)] * (attn_mask.ndim > 0)
-        masked = capped + np.pad(additive, pads, constant_values=-np.inf)
+        masked = biased(capped, np.pad(additive, pads, constant_values=-np.inf))
     masked = np.where(seen, masked, -np.inf)
     p = softmax(masked)
     y = weighted(p, v)

@@ -53,7 +53,7 @@ class Norm:
 def turns(rotary: Rotary) -> tuple[Sequence[float], Sequence[float]]:
     """Turns a position of each pair in two parts: twelve bits, and the rest.
 
-    The product of the first with a position below 4096 is exact in float32, so the fraction of a
+    The product of the first with twelve bits of a position is exact in float32, so the fraction of a
     turn survives at positions that amount to thousands of radians.
     """
     exact = rotary.base ** (-np.arange(rotary.pairs) / rotary.pairs) / (2 * np.pi)

@@ -18,7 +18,6 @@ joins the parts. So it does where the keys of a query lie in several places.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -131,6 +130,7 @@ class Span:
     With it (int32, or int64 read as pairs of int32 with ``stride`` 2) entry b holds
     ``lengths[b * stride] + add`` tokens, clamped to ``total``; its past is what the ``new`` ones leave,
     or ``past`` where ``fixed``. Query i of ``rows`` is level with new key i, counted from the end.
+    Rows from ``shown`` on are hidden, whatever the length.
     A ``capacity`` says that memory holds only the most recent rows, as a window-sized cache keeps
     them, with the new ones behind.
     ``cumulative`` (int32) packs the entries one behind the other: the queries, new keys and results of
@@ -148,6 +148,7 @@ class Span:
     stride: int = 1
     add: int = 0
     fixed: bool = False
+    shown: int = UNBOUNDED
     capacity: int = 0
     window: int = 0
     cumulative: Slot | None = None
@@ -175,6 +176,7 @@ class Span:
             "span_stride": self.stride,
             "span_add": i32(self.add),
             "span_fixed": self.fixed,
+            "span_shown": self.shown,
             "span_capacity": self.capacity,
             "span_window": self.window,
             "span_tokens": self.tokens,
@@ -331,7 +333,7 @@ class Attention:
     @property
     def reach(self) -> int:
         """The most keys that a few neighbouring queries see."""
-        total = min(self.span.total, self.longest or self.span.total)
+        total = min(self.span.total, self.span.shown, self.longest or UNBOUNDED)
         if self.ahead == UNBOUNDED or self.behind == UNBOUNDED:
             return total
         return min(total, self.behind + self.ahead + 1)
@@ -519,7 +521,6 @@ def _write_scores(b: Builder, a: Attention, scores: Scores, stats: Slot | None) 
             "group": h.group,
             "rows": h.rows,
             "columns": columns,
-            "masked": f32(-math.inf),
         },
         constants=_score_constants(a) | {"stage": scores.stage},
         threads=a.rows * -(-columns // 4),

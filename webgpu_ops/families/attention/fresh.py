@@ -137,6 +137,17 @@ def check_length(b: Builder, name: str, least: int, most: int, why: str) -> int:
     return value
 
 
+def check_lengths(b: Builder, batch: int) -> None:
+    """Input seqlens_k, a length for each batch entry."""
+    lengths = b.need("seqlens_k")
+    b.check(
+        lengths.shape in ((batch,), (batch, 1)),
+        "seqlens_k",
+        f"has shape {lengths.shape}",
+        f"({batch},) because query has batch {batch}",
+    )
+
+
 def self_mask(b: Builder, batch: int, rows: int, had: int, total: int, value: float) -> Mask | None:
     """Input mask_index of a self attention, in one of its forms."""
     mask = b.get("mask_index")

@@ -25,6 +25,7 @@ from .core import (
     attend,
     broadcast_strides,
 )
+from .fresh import check_lengths
 
 QUANT_TYPES = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 STAGES: dict[int, Stage] = {1: "masked", 2: "weights"}
@@ -317,13 +318,7 @@ class GroupQueryAttention(Operator):
         return had
 
     def _check_small_inputs(self, b: Builder, call: Call) -> None:
-        lengths = b.need("seqlens_k")
-        b.check(
-            lengths.shape in ((call.batch,), (call.batch, 1)),
-            "seqlens_k",
-            f"has shape {lengths.shape}",
-            f"({call.batch},) because query has batch {call.batch}",
-        )
+        check_lengths(b, call.batch)
         known = b.host_if_known("seqlens_k")
         if known is not None and known.size:
             low, high = int(known.min()), int(known.max())

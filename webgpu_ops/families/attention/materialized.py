@@ -1,7 +1,8 @@
 """Attention in float64, step by step: the scores are in memory, and other families do the work.
 
 Software float64 has no streaming kernel, so this path is for who asks for that precision: memory grows
-with queries times keys.
+with queries times keys. Keys that no query sees may hold anything, NaN included; what some query sees is
+finite.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...core.plan import Builder, Slot, f64
 from ..elementwise import elementwise
 from ..layout import View
 from ..matmul import matmul, transposed
-from ..standard.reduction import softmax
+from ..standard.reduction import reduce, softmax
 from .core import Attention, Rows
 
 LOWEST = -sys.float_info.max
@@ -64,7 +65,18 @@ def attend_materialized(b: Builder, a: Attention, columns: int) -> None:
     operands = {"x": scores, "p": shares}
     elementwise(b, "0 if x <= u.lowest else p", shares, operands, uniforms=lowest)
     emit("weights", shares)
-    matmul(b, shares, v, y)
+    matmul(b, shares, _values(b, v, shares), y)
+
+
+def _values(b: Builder, v: View, shares: Slot) -> Slot:
+    """``v`` with zeros for keys that no query has a share of: their memory may hold anything."""
+    used = b.scratch("used", (*v.shape[:2], 1, v.shape[3], 1), dtypes.float64)
+    reduce(b, shares, used.reshape(*v.shape[:2], 1, 1, v.shape[3]), axes=(2, 3), combine="a if a > b else b")
+    values = b.scratch("values", (*v.shape[:2], 1, *v.shape[3:]), dtypes.float64)
+    one = View(v.slot, values.shape, v.strides, v.offset)
+    operands: dict[str, Slot | View] = {"v": one, "used": used}
+    elementwise(b, "v if used > 0 else 0", values, operands, compute=dtypes.float64, cast=True)
+    return values
 
 
 def _mask(b: Builder, a: Attention, scores: Slot, columns: int) -> None:
@@ -80,7 +92,7 @@ def _mask(b: Builder, a: Attention, scores: Slot, columns: int) -> None:
     level = "query + u.level"
     # Query i is level with key past + new - rows + i; the past is what the new keys leave of a length.
     values: dict[str, Any] = {
-        "total": f64(span.total),
+        "total": f64(min(span.total, span.shown)),
         "ahead": f64(a.ahead),
         "behind": f64(a.behind),
         "level": f64(span.past + span.new - span.rows),
@@ -94,7 +106,7 @@ def _mask(b: Builder, a: Attention, scores: Slot, columns: int) -> None:
     value = "x"
     if a.bias is not None:
         operands["m"] = _heads_apart(a.bias.slot, a.bias.strides, 0, full, h.group)
-        value = "x + m"
+        value = "(m if m == u.hidden else x + m)"
     elif a.mask is not None:
         operands["m"] = _heads_apart(a.mask.slot, a.mask.strides, a.mask.offset, full, h.group)
         seen.append("m")

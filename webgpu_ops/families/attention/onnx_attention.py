@@ -99,10 +99,10 @@ class OnnxAttention(Operator):
             scores = Scores(b.output("qk_matmul_output", shape, t), STAGES[self.qk_matmul_output_mode])
 
         # Queries end level with the keys of an outside cache, else begin level with the new ones.
-        span = Span(total=shown, new=heads.rows, rows=heads.rows, past=had)
+        span = Span(total=total, new=heads.rows, rows=heads.rows, past=had, shown=shown)
         if nonpad is not None:
             lengths = nonpad.as_type(dtypes.int32)
-            span = Span(total=shown, new=0, rows=heads.rows, lengths=lengths, stride=2)
+            span = Span(total=total, new=0, rows=heads.rows, lengths=lengths, stride=2, shown=shown)
         ahead = 0 if self.is_causal else UNBOUNDED
         if self.right_window_size >= 0:
             ahead = min(ahead, self.right_window_size)

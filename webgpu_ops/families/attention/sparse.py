@@ -13,6 +13,7 @@ from . import cache
 from .cache import Norm, Rotary
 from .cache import Positions as Ids
 from .core import UNBOUNDED, Attention, Heads, Rows, Span, Stored, attend
+from .fresh import check_lengths
 from .paged import check_heads, check_norms, check_rotary_offset, check_tables
 from .selection import Others, Positions, mark, pick
 from .sparse_paged import MODES, SOURCES, check_selection
@@ -207,7 +208,7 @@ class DynamicSparseAttention(Operator):
         x = separate(b, self.num_heads, self.kv_num_heads)
         kv, t = self.kv_num_heads, b.need("query").dtype
         check_selection(b, x.batch * x.rows)
-        b.check_shape("seqlens_k", x.batch, why=f"query has batch {x.batch}")
+        check_lengths(b, x.batch)
         b.check_shape("head_sink", self.num_heads, why=f"num_heads={self.num_heads}")
         norms = check_norms(b, x.size, self.qk_norm_epsilon)
         others = self._others(b, x)

@@ -25,23 +25,28 @@ fn normed(at: u32, h: u32, c: u32, inverse: f32) -> f32 {
     return fresh(at, h, c){% if norm %} * inverse * load_norm(c){% endif %};
 }
 
+#% if ids
+{% include "rotary/position.wgsl" %}
+
+#% endif
 #% if rotary
 // cos and sin of a position's angle for a pair of channels.
-fn turn(position: i32, pair: u32) -> vec2<f32> {
+fn turn(position: u32, pair: u32) -> vec2<f32> {
 #% if cos
-    let at = u32(clamp(position, 0, i32(u.table_rows) - 1)) * u.pairs + pair;
+    let at = position * u.pairs + pair;
     return vec2<f32>(load_cos(at), load_sin(at));
 #% else
-    // Turns a position as a short high part, whose product is exact, and the rest.
-    let p = f32(position);
-    let turns = fract(p * u_turns_high(pair)) + p * u_turns_low(pair);
+    // Both the position and the turns it makes in short parts, whose products are exact, and a small rest.
+    let high = u_turns_high(pair);
+    let turns = fract(f32(position >> 12u) * (4096.0 * high)) + fract(f32(position & 4095u) * high)
+        + f32(position) * u_turns_low(pair);
     let angle = (turns - round(turns)) * 6.2831855;
     return vec2<f32>(cos_f32(angle), sin_f32(angle));
 #% endif
 }
 #% endif
 
-fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
+fn channel(at: u32, h: u32, c: u32, inverse: f32, position: u32) -> f32 {
     if (c >= u.channels) { return 0.0; }
     let x = normed(at, h, c, inverse);
 #% if rotary
@@ -108,13 +113,16 @@ fn channel(at: u32, h: u32, c: u32, inverse: f32, position: i32) -> f32 {
     let row = u32(select(0, s.past, u.append == 1u)) + i;
 #% endif
     if (row >= u.y_rows) { return; }
-    var position = 0;
+    var position = 0u;
 #% if rotary
 #% if ids
-    // The low word of an int64: the table's rows bound it.
-    position = load_ids(2u * (b * u.ids_batch + i * u.ids_row)) + i32(i * u.ids_step);
+    let id = 2u * (b * u.ids_batch + i * u.ids_row);
+    position = table_row(load_ids(id), load_ids(id + 1u), i * u.ids_step, u.table_rows);
 #% else
-    position = s.column + s.past + u.shift + i32(token);
+    position = u32(max(0, s.column + s.past + u.shift + i32(token)));
+#% if cos
+    position = min(position, u.table_rows - 1u);
+#% endif
 #% endif
 #% endif
     let target_row = u.y_offset + b * u.y_batch + h * u.y_head + row * u.y_row;

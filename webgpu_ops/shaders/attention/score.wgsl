@@ -69,17 +69,19 @@ fn soften(x: f32) -> f32 {
     return u.softcap * tanh_f32(x / u.softcap);
 }
 
-// A scaled and softcapped score with bias and mask; HIDDEN outside `see` or where they say -inf. Keys that
-// are NOWHERE are left to the caller.
-fn logit(score: f32, s: Span, see: vec2<i32>, b: u32, h: u32, i: u32, j: i32) -> f32 {
-    if (j < see.x || j >= see.y) { return HIDDEN; }
+// A scaled and softcapped score with bias and mask; -inf outside `see` or where they say -inf, whatever the
+// score. Keys that are NOWHERE are left to the caller.
+fn masked(score: f32, s: Span, see: vec2<i32>, b: u32, h: u32, i: u32, j: i32) -> f32 {
+    if (j < see.x || j >= see.y) { return -inf_f32(); }
 #% if blocks
-    if (!sees_block(h % u.block_layouts, u32(s.query + i32(i)) / u.block_size, u32(j) / u.block_size)) { return HIDDEN; }
+    if (!sees_block(h % u.block_layouts, u32(s.query + i32(i)) / u.block_size, u32(j) / u.block_size)) { return -inf_f32(); }
 #% endif
     var x = score;
     let column = u32(j + s.column);
 #% if bias
-    x += load_bias(b * u.bias_batch + h * u.bias_head + i * u.bias_row + column * u.bias_column);
+    let added = load_bias(b * u.bias_batch + h * u.bias_head + i * u.bias_row + column * u.bias_column);
+    if (is_minus_infinity(added)) { return added; }
+    x += added;
 #% endif
 #% if mask_kind == "values"
     let at = max(i32(column) - i32(u.mask_first), 0);
@@ -92,14 +94,25 @@ fn logit(score: f32, s: Span, see: vec2<i32>, b: u32, h: u32, i: u32, j: i32) ->
     let no = early || i32(column) >= load_mask(b);
 #% endif
 #% if mask_kind
-    if (no && is_minus_infinity(u.mask_filter)) { return HIDDEN; }
+    if (no && is_minus_infinity(u.mask_filter)) { return u.mask_filter; }
     x = select(x, x + u.mask_filter, no);
 #% endif
-    if (is_minus_infinity(x)) { return HIDDEN; }
-    return select(x, FLOOR, x < FLOOR);
+    return x;
 }
+
+// What softmax takes of a masked score: HIDDEN for -inf, else FLOOR or more.
+fn logit(x: f32) -> f32 { return select(select(x, FLOOR, x < FLOOR), HIDDEN, is_minus_infinity(x)); }
 
 // A score's share before division by the row's sum, for the row's maximum `top`.
 fn weight(x: f32, top: f32) -> f32 { return select(exp(x - top), 0.0, x <= HIDDEN); }
+
+// Whether one of four values is an infinity or no number. A key that has no share adds nothing, so such
+// a value must not meet a share of 0.
+fn wild(v: vec4<f32>) -> bool {
+    let magnitude = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+    return any(magnitude >= vec4<u32>(0x7f800000u));
+}
+
+fn shared_out(w: f32, v: vec4<f32>) -> vec4<f32> { return select(w * v, vec4<f32>(0.0), vec4<bool>(w == 0.0)); }
 
 #% include "attention/sink.wgsl"

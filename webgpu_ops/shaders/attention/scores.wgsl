@@ -31,10 +31,9 @@
 #% if stage == "softcapped"
         x = soften(x);
 #% elif stage in ("masked", "weights")
-        x = logit(soften(x), s, see, b, h, i, j);
-#% if stage == "masked"
-        if (x <= HIDDEN) { x = u.masked; }
-#% else
+        x = masked(soften(x), s, see, b, h, i, j);
+#% if stage == "weights"
+        x = logit(x);
         x = select(weight(x, top) / sum, 0.0, x <= HIDDEN);
 #% endif
 #% endif

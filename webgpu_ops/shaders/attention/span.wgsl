@@ -63,7 +63,7 @@ fn span_of(b: u32) -> Span {
 #% endif
     s.column = s.past - resident(s.past);
     s.past -= s.column;
-    s.end = s.total - s.column;
+    s.end = min(s.total - s.column, i32(u.span_shown));
     s.query = s.past + i32(u.span_new) - i32(u.span_rows);
     return s;
 }

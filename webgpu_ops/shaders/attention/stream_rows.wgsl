@@ -108,7 +108,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
             let row = lane * PITCH;
             var high = top;
             for (var n = 0u; n < count; n++) {
-                var z = logit(soften(shares[row + n] * u.scale), s, see, b, h, i, j + i32(n));
+                var z = logit(masked(soften(shares[row + n] * u.scale), s, see, b, h, i, j + i32(n)));
 #% if table or picks
                 if (places[n].y == NOWHERE) { z = HIDDEN; }
 #% endif
@@ -143,10 +143,20 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% endfor
 #% for r in range(tile_rows)
                 let w{{ r }} = shares[{{ r }}u * PITCH + n];
+#% endfor
+                if ({% for q in range(lane_quads) %}{{ " || " if q }}wild(v{{ q }}){% endfor %}) {
+#% for r in range(tile_rows)
 #% for q in range(lane_quads)
-                y{{ r }}_{{ q }} += w{{ r }} * v{{ q }};
+                    y{{ r }}_{{ q }} += shared_out(w{{ r }}, v{{ q }});
 #% endfor
 #% endfor
+                } else {
+#% for r in range(tile_rows)
+#% for q in range(lane_quads)
+                    y{{ r }}_{{ q }} += w{{ r }} * v{{ q }};
+#% endfor
+#% endfor
+                }
             }
 #% for r in range(tile_rows)
 #% for q in range(lane_quads)

@@ -15,6 +15,7 @@ var<workgroup> staged: array<vec4<f32>, 288>;     // 32 keys, then 32 values, of
 var<workgroup> places: array<vec2<u32>, BLOCK>;   // where the keys at hand lie
 #% endif
 var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight scores, then softmax shares
+var<workgroup> careful: atomic<u32>;  // set once a value is wild
 
 {% call kernel() %}
     if (group >= u.groups) { return; }
@@ -110,8 +111,8 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
 
 #% for r in range(per)
 #% for t in range(4)
-        x{{ r }}[{{ t }}] = logit(soften(x{{ r }}[{{ t }}] * u.scale), s, vec2<i32>(see{{ r }}.x, min(see{{ r }}.y, end)),
-            b, h{{ r }}, i{{ r }}, j + i32(across) + {{ 8 * t }});
+        x{{ r }}[{{ t }}] = logit(masked(soften(x{{ r }}[{{ t }}] * u.scale), s,
+            vec2<i32>(see{{ r }}.x, min(see{{ r }}.y, end)), b, h{{ r }}, i{{ r }}, j + i32(across) + {{ 8 * t }}));
 #% if table or picks
         if (places[across + {{ 8 * t }}u].y == NOWHERE) { x{{ r }}[{{ t }}] = HIDDEN; }
 #% endif
@@ -147,6 +148,7 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
                 if (c < u.value_channels && row < end) {
                     let p = {{ "places[n / 8u]" if table or picks else "place(s, b, u32(row))" }};
                     v = read_v(p.x, kv, p.y, c);
+                    if (wild(v)) { atomicStore(&careful, 1u); }
                 }
                 staged[(n / 8u) * PITCH + n % 8u] = v;
             }
@@ -154,11 +156,20 @@ var<workgroup> shares: array<f32, {{ 8 * per * 33 }}>;  // maxima of eight score
 #% for r in range(per)
             acc{{ r }}_{{ c }} *= keep{{ r }};
 #% endfor
-            for (var n = 0u; n < 32u; n++) {
-                let v = staged[n * PITCH + across];
+            if (atomicLoad(&careful) == 1u) {
+                for (var n = 0u; n < 32u; n++) {
+                    let v = staged[n * PITCH + across];
 #% for r in range(per)
-                acc{{ r }}_{{ c }} += shares[(down * {{ per }}u + {{ r }}u) * 33u + n] * v;
+                    acc{{ r }}_{{ c }} += shared_out(shares[(down * {{ per }}u + {{ r }}u) * 33u + n], v);
 #% endfor
+                }
+            } else {
+                for (var n = 0u; n < 32u; n++) {
+                    let v = staged[n * PITCH + across];
+#% for r in range(per)
+                    acc{{ r }}_{{ c }} += shares[(down * {{ per }}u + {{ r }}u) * 33u + n] * v;
+#% endfor
+                }
             }
             workgroupBarrier();
         }

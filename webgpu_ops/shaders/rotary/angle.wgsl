@@ -5,6 +5,10 @@
   counted  ids is the position of the first of every u.sequence tokens, else there is one a token
   streams  "": a position a token; "runs", "turns": three, of which a pair goes by one
 #}
+#% if ids
+{% include "rotary/position.wgsl" %}
+
+#% endif
 #% if streams
 fn stream_of(pair: u32) -> u32 {
 #% if streams == "runs"
@@ -20,10 +24,8 @@ fn stream_of(pair: u32) -> u32 {
 fn table_at(token: u32, pair: u32) -> u32 {
 #% if ids
     let at = 2u * ({{ "0u" if counted else "token" }}{{ " + stream_of(pair) * u.tokens" if streams }});
-    let high = load_ids(at + 1u);
-    let last = u.table_rows - 1u;
-    let position = select(select(last, 0u, high < 0), min(bitcast<u32>(load_ids(at)), last), high == 0);
-    return {{ "min(position + token % u.sequence, last)" if counted else "position" }} * u.table_width;
+    let further = {{ "token % u.sequence" if counted else "0u" }};
+    return table_row(load_ids(at), load_ids(at + 1u), further, u.table_rows) * u.table_width;
 #% else
     return token * u.table_width;
 #% endif
