@@ -359,10 +359,12 @@ class Tiling:
         if a.span.cumulative is not None:
             rows = -(-a.tokens // max(1, a.span.entries)) * a.heads.group
         if b.caps.device_class == "cpu":
-            tile = 1 if rows == 1 else 4 if rows <= 4 else 8
-            # What 32 keys take: their products, the tile's shares, and sums of 64 channels at a time.
+            # Tall tiles take long to compile; only many rows are worth that.
+            tile = 1 if rows == 1 else 4 if rows <= 4 else 8 if rows < 64 else 16
+            # What 32 keys take: their products, the tile's shares and their softmax, and sums of 64
+            # channels at a time, which values that are no finite number make twice.
             h = a.heads
-            rounds = -(-h.size // 4) + 5 * tile + 2 * 32 + 33 * -(-h.value_size // 64) + 8
+            rounds = -(-h.size // 4) + 5 * tile + 68 * -(-tile // 8) + 42 * -(-h.value_size // 64) + 8
             return cls("attention/stream_rows", 8, tile, 64, 16, max(1, MAX_ROUNDS // rounds) * 32)
         return cls("attention/stream_tile", 64, 8 if rows <= 8 else 32, 64, 256, UNBOUNDED)
 
@@ -485,6 +487,7 @@ def _stream(b: Builder, a: Attention, course: Course, parts: Parts | None, stats
         chunks = -(-quads // (8 * lane_quads))
         constants |= {
             "tile_rows": tiling.tile,
+            "share": "subgroup" in b.caps.features,
             "lane_quads": lane_quads,
             "value_chunks": 1 << (chunks - 1).bit_length(),
         }

@@ -106,12 +106,16 @@ fn logit(x: f32) -> f32 { return select(select(x, FLOOR, x < FLOOR), HIDDEN, is_
 // A score's share before division by the row's sum, for the row's maximum `top`.
 fn weight(x: f32, top: f32) -> f32 { return select(exp(x - top), 0.0, x <= HIDDEN); }
 
-// Whether one of four values is an infinity or no number. A key that has no share adds nothing, so such
-// a value must not meet a share of 0.
-fn wild(v: vec4<f32>) -> bool {
-    let magnitude = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
-    return any(magnitude >= vec4<u32>(0x7f800000u));
+// A key that has no share adds nothing, so a value that is an infinity or no number must not meet a
+// share of 0. Such a value is as large as INFINITE.
+const INFINITE: u32 = 0x7f800000u;
+
+fn magnitude(v: vec4<f32>) -> u32 {
+    let size = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+    return max(max(size.x, size.y), max(size.z, size.w));
 }
+
+fn wild(v: vec4<f32>) -> bool { return magnitude(v) >= INFINITE; }
 
 fn shared_out(w: f32, v: vec4<f32>) -> vec4<f32> { return select(w * v, vec4<f32>(0.0), vec4<bool>(w == 0.0)); }
 

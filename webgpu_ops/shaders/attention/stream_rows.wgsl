@@ -1,16 +1,23 @@
 {# Streaming attention for software adapters, where loads and barriers are dear and registers cheap:
-   eight invocations, one vector of the processor, keep up to eight query rows of a head group.
+   eight invocations, one vector of the processor, keep up to sixteen query rows of a head group.
    They take the products with a key each, the softmax with a row each, the sums with channels each.
-   A row m is query m / group of head m % group among the heads that share K and V. #}
+   A row m is query m / group of head m % group among the heads that share K and V.
+
+   tile_rows     rows of a workgroup
+   lane_quads    quads of output channels that an invocation takes at a time
+   value_chunks  how often it does
+   share         four invocations share their loads of what all need #}
 {% from "attention/rows.wgsl" import reader %}
 {% include "attention/score.wgsl" %}
 
 {{ reader("v", v, v_scale, v_nibbles, false, "value_channels", 0, table or picks) }}
 {% set keys = 4 %}
+{% set turns = (tile_rows + 7) // 8 %}
 const BLOCK: i32 = {{ 8 * keys }};
 const PITCH: u32 = {{ 8 * keys + 1 }}u;
 const ROWS: u32 = {{ tile_rows }}u;
-const QUADS: u32 = {{ lane_quads }}u;  // quads of output channels that an invocation takes at a time
+const QUADS: u32 = {{ lane_quads }}u;
+const TURNS: u32 = {{ turns }}u;  // rows whose softmax an invocation makes
 
 var<workgroup> shares: array<f32, {{ tile_rows * (8 * keys + 1) }}>;  // products, then softmax shares
 #% if table or picks
@@ -18,7 +25,19 @@ var<workgroup> places: array<vec2<u32>, BLOCK>;  // where the keys at hand lie
 #% endif
 var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multiplied by
 
-{% call kernel() %}
+#% if share
+// What the four invocations of a quad hold, one after another.
+fn broadcast4(mine: f32) -> vec4<f32> {
+    return vec4<f32>({% for i in range(4) %}quadBroadcast(mine, {{ i }}u){{ ", " if not loop.last }}{% endfor %});
+}
+
+fn share_q(b: u32, h: u32, row: u32, c: u32) -> vec4<f32> {
+    let x = f32(load_q(u.q_offset + b * u.q_batch + h * u.q_head + row * u.q_row + c));
+    return broadcast4({{ "select(0.0, x, c < u.channels)" if ragged else "x" }});
+}
+#% endif
+
+{% call kernel(quads=share) %}
     if (group >= u.groups) { return; }
     var n = group;
 #% if cumulative
@@ -45,12 +64,17 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 #% for r in range(tile_rows)
     let m{{ r }} = tile * ROWS + min({{ r }}u, live - 1u);
 #% endfor
-    let m = tile * ROWS + min(lane, live - 1u);
-    let i = m / u.group;
-    let h = kv * u.group + m % u.group;
-    let see = seen(s, i32(i));
-    var top = {{ "HIDDEN" if partial else "empty_row(h).x" }};
-    var sum = {{ "0.0" if partial else "empty_row(h).y" }};
+    var top: array<f32, TURNS>;
+    var sum: array<f32, TURNS>;
+    for (var t = 0u; t < TURNS; t++) {
+#% if partial
+        top[t] = HIDDEN;
+#% else
+        let start = empty_row(kv * u.group + (tile * ROWS + min(t * 8u + lane, live - 1u)) % u.group);
+        top[t] = start.x;
+        sum[t] = start.y;
+#% endif
+    }
 
     var first = seen(s, i32(m0 / u.group)).x;
     var end = seen(s, i32(m{{ tile_rows - 1 }} / u.group)).y;
@@ -81,7 +105,7 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
             let k{{ t }} = read_k(p{{ t }}.x, kv, p{{ t }}.y, c);
 #% endfor
 #% for r in range(tile_rows)
-            let q{{ r }} = read_q(b, kv * u.group + m{{ r }} % u.group, s.first + m{{ r }} / u.group, c);
+            let q{{ r }} = {{ "share_q" if share else "read_q" }}(b, kv * u.group + m{{ r }} % u.group, s.first + m{{ r }} / u.group, c{{ " + quad_lane" if share }});
 #% for t in range(keys)
             x{{ r }}_{{ t }} += dot(q{{ r }}, k{{ t }});
 #% endfor
@@ -104,9 +128,14 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
         }
         workgroupBarrier();
 
-        if (lane < live) {
-            let row = lane * PITCH;
-            var high = top;
+        for (var t = 0u; t * 8u + lane < live; t++) {
+            let r = t * 8u + lane;
+            let row = r * PITCH;
+            let m = tile * ROWS + r;
+            let i = m / u.group;
+            let h = kv * u.group + m % u.group;
+            let see = seen(s, i32(i));
+            var high = top[t];
             for (var n = 0u; n < count; n++) {
                 var z = logit(masked(soften(shares[row + n] * u.scale), s, see, b, h, i, j + i32(n)));
 #% if table or picks
@@ -115,15 +144,17 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
                 shares[row + n] = z;
                 high = max(high, z);
             }
-            let factor = exp(top - high);
-            factors[lane] = factor;
-            sum *= factor;
-            top = high;
+            let factor = exp(top[t] - high);
+            factors[r] = factor;
+            top[t] = high;
+            var total = sum[t] * factor;
             for (var n = 0u; n < count; n++) {
                 let w = weight(shares[row + n], high);
                 shares[row + n] = w;
-                sum += w;
+                total += w;
             }
+            sum[t] = total;
+            for (var n = count; n % 4u != 0u; n++) { shares[row + n] = 0.0; }
         }
         workgroupBarrier();
 
@@ -136,24 +167,48 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
             var y{{ r }}_{{ q }} = acc[cell + {{ r * lane_quads + q }}u] * f{{ r }};
 #% endfor
 #% endfor
-            for (var n = 0u; n < count; n++) {
-                let p = {{ "places[n]" if table or picks else "place(s, b, u32(j) + n)" }};
+            // Four keys at a time; those past the last one have no share.
+            var largest = 0u;
+            for (var n = 0u; n < count; n += 4u) {
+#% for k in range(4)
+                let n{{ k }} = min(n + {{ k }}u, count - 1u);
+                let p{{ k }} = {{ "places[n%d]" % k if table or picks else "place(s, b, u32(j) + n%d)" % k }};
 #% for q in range(lane_quads)
-                let v{{ q }} = read_v(p.x, kv, p.y, c + {{ 4 * q }}u);
+                let v{{ k }}_{{ q }} = read_v(p{{ k }}.x, kv, p{{ k }}.y, c + {{ 4 * q }}u);
+                largest = max(largest, magnitude(v{{ k }}_{{ q }}));
+#% endfor
 #% endfor
 #% for r in range(tile_rows)
-                let w{{ r }} = shares[{{ r }}u * PITCH + n];
+#% if share
+                let w{{ r }} = broadcast4(shares[{{ r }}u * PITCH + n + quad_lane]);
+#% else
+                let w{{ r }} = vec4<f32>({% for k in range(4) %}shares[{{ r }}u * PITCH + n + {{ k }}u]{{ ", " if not loop.last }}{% endfor %});
+#% endif
 #% endfor
-                if ({% for q in range(lane_quads) %}{{ " || " if q }}wild(v{{ q }}){% endfor %}) {
 #% for r in range(tile_rows)
 #% for q in range(lane_quads)
-                    y{{ r }}_{{ q }} += shared_out(w{{ r }}, v{{ q }});
+#% for k in range(4)
+                y{{ r }}_{{ q }} += w{{ r }}[{{ k }}] * v{{ k }}_{{ q }};
 #% endfor
 #% endfor
-                } else {
+#% endfor
+            }
+            // Where a value is wild the sums are made again, of what has a share: a loop, because both
+            // sides of a branch take their time on these adapters.
+            for (var again = 0u; again < u32(largest >= INFINITE); again++) {
 #% for r in range(tile_rows)
 #% for q in range(lane_quads)
-                    y{{ r }}_{{ q }} += w{{ r }} * v{{ q }};
+                y{{ r }}_{{ q }} = acc[cell + {{ r * lane_quads + q }}u] * f{{ r }};
+#% endfor
+#% endfor
+                for (var n = 0u; n < count; n++) {
+                    let p = {{ "places[n]" if table or picks else "place(s, b, u32(j) + n)" }};
+#% for q in range(lane_quads)
+                    let v{{ q }} = read_v(p.x, kv, p.y, c + {{ 4 * q }}u);
+#% endfor
+#% for r in range(tile_rows)
+#% for q in range(lane_quads)
+                    y{{ r }}_{{ q }} += shared_out(shares[{{ r }}u * PITCH + n], v{{ q }});
 #% endfor
 #% endfor
                 }
@@ -169,18 +224,21 @@ var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multi
 
 #% if partial
     let width = u.part_row;
-    if (lane < live) {
-        let row = (row_of(s, b, h, i) * u.parts + u.part_first + part) * width;
-        store4_parts(row + u.value_quads * 4u, vec4<f32>(top, sum, 0.0, 0.0), 4u);
+    for (var t = 0u; t * 8u + lane < live; t++) {
+        let m = tile * ROWS + t * 8u + lane;
+        let row = row_of(s, b, kv * u.group + m % u.group, m / u.group);
+        let at = (row * u.parts + u.part_first + part) * width;
+        store4_parts(at + u.value_quads * 4u, vec4<f32>(top[t], sum[t], 0.0, 0.0), 4u);
     }
 #% else
-    if (lane < live) { factors[lane] = sum; }
+    for (var t = 0u; t * 8u + lane < live; t++) { factors[t * 8u + lane] = sum[t]; }
     workgroupBarrier();
 #% if stats
-    if (lane < live) {
-        let row = row_of(s, b, h, i);
-        store_stats(row * 2u, top);
-        store_stats(row * 2u + 1u, sum);
+    for (var t = 0u; t * 8u + lane < live; t++) {
+        let m = tile * ROWS + t * 8u + lane;
+        let row = row_of(s, b, kv * u.group + m % u.group, m / u.group);
+        store_stats(row * 2u, top[t]);
+        store_stats(row * 2u + 1u, sum[t]);
     }
 #% endif
 #% endif
