@@ -236,3 +236,21 @@ def test_against_onnx_runtime(device: Device) -> None:
     want = session.run(None, inputs)
     for got, value in zip(outputs("LSTM", inputs, device, **attributes), want, strict=True):
         np.testing.assert_allclose(got, value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "DynamicQuantizeLSTM", "AttnLSTM"])
+@pytest.mark.parametrize(("steps", "batch"), [(0, 2), (3, 0)])
+def test_no_steps_and_no_rows(device: Device, op: str, steps: int, batch: int) -> None:
+    """Without steps the states stay; without rows there is nothing."""
+    draw = {"LSTM": lstm_inputs, "DynamicQuantizeLSTM": quantized_inputs}.get(op)
+    inputs = draw(steps, batch, 3, 4) if draw else attention_inputs(steps, batch, 3, 4, 5)
+    y, h, c = outputs(op, inputs, device)
+    assert y.shape == (steps, 1, batch, 4)
+    for got, before in ((h, inputs["initial_h"]), (c, inputs["initial_c"])):
+        np.testing.assert_array_equal(got, before)
+
+
+def test_no_hidden_units(device: Device) -> None:
+    shapes = {"X": (3, 2, 5), "W": (1, 0, 5), "R": (1, 0, 0)}
+    inputs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    assert [v.shape for v in outputs("LSTM", inputs, device)] == [(3, 1, 2, 0), (1, 2, 0), (1, 2, 0)]

@@ -197,7 +197,7 @@ def sparse_attention_indexer(
             queries = vectors.prepare(heads[b, s], query_norm_weight, position)
             chosen = best(scores_of(queries, visible_keys, weighted[s], factor), index_topk)
             selected[b, s, : len(chosen)] = chosen
-    added = np.stack(grown).astype(query.dtype) if grown else np.zeros((0, 0, size), query.dtype)
+    added = np.stack(grown).astype(query.dtype) if grown else np.zeros((0, length, size), query.dtype)
     if past_sequence_length is None:
         present = np.concatenate([past_key, added], axis=1)
     else:

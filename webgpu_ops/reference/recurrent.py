@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from . import reference
@@ -50,7 +52,7 @@ def gated_delta_net(
         assert initial_state is not None
         _, hv, dv, dk = initial_state.shape
         lead = query.shape[:-1]
-        packed = query.astype(np.float64).reshape(-1, query.shape[-1])
+        packed = query.astype(np.float64).reshape(math.prod(query.shape[:-1]), query.shape[-1])
         hk = (packed.shape[1] - hv * dv) // (2 * dk)
         q, k, v = np.split(packed, [hk * dk, 2 * hk * dk], axis=1)
     else:
@@ -141,7 +143,7 @@ def linear_attention(
     dk, dv = query.shape[2] // q_num_heads, value.shape[2] // kv_num_heads
 
     def split(x: Array, count: int) -> Array:
-        return x.astype(np.float64).reshape(batch, length, count, -1)
+        return x.astype(np.float64).reshape(batch, length, count, x.shape[-1] // count)
 
     q = np.repeat(split(query, q_num_heads), heads // q_num_heads, axis=2)
     k, v = split(key, kv_num_heads), split(value, kv_num_heads)

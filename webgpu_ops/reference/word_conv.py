@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from . import reference
@@ -24,7 +26,7 @@ def word_conv_embedding(
     """
     filters, _, window, _ = W.shape
     kernel, table = W[:, 0].astype(np.float64), C.astype(np.float64)
-    words = Sequence.reshape(-1, Sequence.shape[-1])
+    words = Sequence.reshape(math.prod(Sequence.shape[:-1]), Sequence.shape[-1])
     out = np.zeros((len(words), filters))
     for word, row in zip(words, out, strict=True):
         ends = np.flatnonzero(word == 0)

@@ -155,10 +155,10 @@ class Tiling:
         workgroup = 8 if cpu else 256
         quads = -(-sizes.inner // 4)
         for loops in (True, False):
-            units = sizes.padded if loops else 64 if cpu else 16
+            units = max(4, sizes.padded) if loops else 64 if cpu else 16
             rows = next(r for r in (4, 2, 1) if r == 1 or (r < 2 * sizes.batch and r * units <= room))
             parts = max(1, min(workgroup // max(1, units), room // max(1, rows * units), -(-quads // 4)))
-            span = sizes.batch if loops and quantized else rows
+            span = max(1, sizes.batch) if loops and quantized else rows
             rounds = -(-parts * units // workgroup) * (-(-quads // parts) + 8)
             rounds += -(-rows * units // 4 // workgroup) * (20 * parts + 30)
             rounds *= -(-span // rows)
