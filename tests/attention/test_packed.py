@@ -94,6 +94,18 @@ def test_lengths_on_the_device_are_contained(device: Device, last: int) -> None:
     np.testing.assert_allclose(got[1:5], want, rtol=1e-5, atol=1e-6)
 
 
+def test_tokens_beyond_their_sequence_are_zeros(any_device: Device) -> None:
+    """A sequence has no more tokens than the padded batch has room for; what memory held is not told."""
+    x = np.random.default_rng(3).standard_normal((40, 8)).astype(np.float32)
+    lengths = Tensor.from_numpy(np.array([1, 3, 40], np.int32), any_device, keep_host=False)
+    for _ in range(2):
+        got = call(any_device, x, lengths, 4)
+        assert not got[0].any() and not got[7:].any()
+        np.testing.assert_allclose(
+            got[3:7], call(any_device, x[3:7], np.array([0, 4], np.int32), 4), rtol=1e-5
+        )
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "attributes", "message"),
     [

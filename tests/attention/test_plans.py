@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -171,6 +172,11 @@ def test_quantized_cache_types() -> None:
         ({"num_heads": 3}, "num_heads=3; expected a multiple of kv_num_heads=2"),
         ({"num_heads": 0}, "expected positive numbers"),
         ({"causal": 2}, "causal=2; expected 0 or 1"),
+        ({"sliding_window_cache": 2}, "sliding_window_cache=2; expected 0 or 1"),
+        ({"do_rotary": -1}, "do_rotary=-1; expected 0 or 1"),
+        ({"smooth_softmax": 2}, "smooth_softmax=2; expected 0 or 1"),
+        ({"softcap": -1.0}, "softcap=-1.0; expected 0 or a positive number"),
+        ({"scale": math.nan}, "scale=nan; expected a finite number"),
         ({"causal": 0, "local_window_size": 3}, "local_window_size=3; expected -1 because causal=0"),
         ({"local_window_size": 0}, "local_window_size=0"),
         ({"sliding_window_cache": 1}, "expected a positive window"),

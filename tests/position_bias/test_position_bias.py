@@ -166,6 +166,24 @@ def test_packed_queries_equal_padded_ones(device: Device) -> None:
     np.testing.assert_allclose(padded.numpy(), want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_wide_weight(device: Device) -> None:
+    """The columns of a half count to the last."""
+    rng = np.random.default_rng(7)
+    size, columns = 4, 50_000
+    inputs = {
+        "query_layer": rng.standard_normal((1, 2, size)).astype(np.float32),
+        "query_bias": rng.standard_normal(size).astype(np.float32),
+        "rel_pos": rng.standard_normal((1, 1, 2, 2)).astype(np.float32),
+        "weight": (rng.standard_normal((size, columns)) / 100).astype(np.float32),
+        "bias": (rng.standard_normal(columns) / 100).astype(np.float32),
+        "eco_a": np.ones((1, 1, 1, 1), np.float32),
+    }
+    inputs["weight"][:, -5000:] += 2e-4
+    (y,) = run("GatedRelativePositionBias", inputs, {"num_heads": 1}, device=device)
+    (want,) = reference.find("GatedRelativePositionBias")(**inputs, num_heads=1)
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_saturated_gates(device: Device) -> None:
     """Logits of +-1e4 and sums beyond float16 keep the gate between 1 and 2 + eco_a's reach."""
     query = np.full((1, 2, 64), 200.0, np.float16)

@@ -16,6 +16,7 @@ from .padding import places_of
 from .registry import Operator, register
 from .standard.copying import move
 from .standard.indexing import gather
+from .standard.reduction import reduce
 
 
 @register("RelativePositionBias")
@@ -115,7 +116,9 @@ class GatedRelativePositionBias(Operator):
         size = hidden // heads
         b.check_shape("weight", size, "columns", why=f"query_layer has {heads} heads of size {size}")
         columns = weight.shape[1]
-        b.check(columns % 2 == 0, "weight", f"has {columns} columns", "an even number")
+        b.check(
+            columns > 0 and columns % 2 == 0, "weight", f"has {columns} columns", "a positive even number"
+        )
         b.check_shape("bias", columns, why=f"weight has {columns} columns")
         b.check_shape("eco_a", 1, heads, 1, 1, why=f"num_heads={heads}")
         if query.rank == 3:
@@ -129,14 +132,18 @@ class GatedRelativePositionBias(Operator):
             batch, sequence = offset.shape
         b.check_shape("rel_pos", 1, heads, sequence, sequence, why=f"{heads} heads and {sequence} queries")
 
+        # Each half of the product's columns is only ever summed, and so may be the weight's.
+        sums = b.scratch("sums", (size + 1, 2), dtypes.float32)
+        for rows, source in ((sums.rows(0, size), weight), (sums.rows(size, 1), b.need("bias"))):
+            halves = source.reshape(*rows.shape, columns // 2)
+            reduce(b, halves, rows, axes=(2,), combine="a + b")
         gate = b.scratch("gate", (batch, heads, sequence, 1), dtypes.float32)
         b.dispatch(
             "position_bias/gate",
             reads={
                 "query": query,
                 "query_bias": b.need("query_bias"),
-                "weight": weight,
-                "bias": b.need("bias"),
+                "sums": sums,
                 "eco_a": b.need("eco_a"),
                 "token_at": token_at,
             },
@@ -146,7 +153,6 @@ class GatedRelativePositionBias(Operator):
                 "heads": heads,
                 "sequence": sequence,
                 "channels": size,
-                "half": columns // 2,
             },
             threads=gate.size,
         )

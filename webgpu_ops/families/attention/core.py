@@ -443,14 +443,20 @@ def attend(b: Builder, a: Attention, *others: Attention) -> None:
         flat = a.span.cumulative is not None or a.span.picks is not None
         b.dispatch(
             "attention/merge",
-            reads={"parts": parts.slot, "sink": a.sink, "cumulative": a.span.cumulative},
+            reads={
+                "parts": parts.slot,
+                "sink": a.sink,
+                "cumulative": a.span.cumulative,
+                "lengths": None,
+                "picks": None,
+            },
             writes={"y": a.y.slot, "stats": stats},
             uniforms=a.y.uniforms("y")
+            | a.span.uniforms()
             | {
                 "heads": h.heads,
                 "rows": a.tokens if flat else h.rows,
                 "all_rows": a.rows,
-                "entries": a.span.entries,
                 "value_channels": h.value_size,
                 "value_quads": quads,
                 "splits": count,

@@ -79,7 +79,12 @@ class GroupQueryAttention(Operator):
         heads, kv = self.num_heads, self.kv_num_heads
         need(heads > 0 and kv > 0, f"num_heads={heads}, kv_num_heads={kv}; expected positive numbers")
         need(heads % kv == 0, f"num_heads={heads}; expected a multiple of kv_num_heads={kv}")
-        need(self.causal in (0, 1), f"causal={self.causal}; expected 0 or 1")
+        for name in ("causal", "do_rotary", "rotary_interleaved", "sliding_window_cache"):
+            value = getattr(self, name)
+            need(value in (0, 1), f"{name}={value}; expected 0 or 1")
+        need(self.smooth_softmax in (-1, 0, 1), f"smooth_softmax={self.smooth_softmax}; expected 0 or 1")
+        need(math.isfinite(self.scale), f"scale={self.scale}; expected a finite number")
+        need(self.softcap >= 0, f"softcap={self.softcap}; expected 0 or a positive number")
         window = self.local_window_size
         need(window == -1 or window > 0, f"local_window_size={window}; expected -1 or a positive number")
         need(self.causal == 1 or window == -1, f"local_window_size={window}; expected -1 because causal=0")
@@ -310,7 +315,7 @@ class GroupQueryAttention(Operator):
                 f"at least {call.total} rows because of total_sequence_length",
             )
         b.check(
-            call.prompt or call.rows <= 1 or call.batch == 1,
+            call.prompt or call.rows <= 1 or call.batch <= 1,
             "query",
             f"has shape {b.need('query').shape}",
             f"batch 1 or one token because total_sequence_length={call.total} means a past context",

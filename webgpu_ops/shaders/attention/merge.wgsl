@@ -1,5 +1,8 @@
 {# Joins the parts of split-key attention: each row's parts carry values, maximum and sum. #}
 {% include "attention/sink.wgsl" %}
+#% if cumulative
+{% include "attention/span.wgsl" %}
+#% endif
 {% call kernel() %}
     let row = thread / u.value_quads;
     let c = thread % u.value_quads;
@@ -9,8 +12,9 @@
     let y = u.y_offset + token / u.rows * u.y_batch + h * u.y_head + token % u.rows * u.y_row + c * 4u;
     let channels = min(4u, u.value_channels - c * 4u);
 #% if cumulative
-    // Tokens in front of the first entry and behind the last belong to none and were left out.
-    if (i32(token) < load_cumulative(0u) || i32(token) >= load_cumulative(u.entries)) {
+    // A token that belongs to no entry was left out.
+    let s = span_of(entry_of(token));
+    if (token < s.first || token - s.first >= s.count) {
         store4_y(y, vec4<f32>(0.0), channels);
         return;
     }

@@ -1,6 +1,6 @@
 {#
-  gate[b, h, s] = sigmoid(U) * (sigmoid(R) * eco_a[h] - 1) + 2, where U and R are the sums of the two
-  halves of (query + query_bias) @ weight + bias for head h of token (b, s).
+  gate[b, h, s] = sigmoid(U) * (sigmoid(R) * eco_a[h] - 1) + 2, where (U, R) = (query + query_bias) @ sums
+  for head h of token (b, s), and the last row of sums.
 
   token_at  where queries are packed: the number of a place's token + 1, or 0 for padding
 #}
@@ -18,15 +18,11 @@
 #% else
     let token = place;
 #% endif
-    var sum = vec2<f32>();
-    for (var d = 0u; d < u.half; d++) { sum += vec2<f32>(load_bias(d), load_bias(u.half + d)); }
+    var sum = vec2<f32>(load_sums(2u * u.channels), load_sums(2u * u.channels + 1u));
     for (var c = 0u; c < u.channels; c++) {
         let channel = h * u.channels + c;
         let q = load_query(token * u.heads * u.channels + channel) + load_query_bias(channel);
-        let at = c * 2u * u.half;
-        var w = vec2<f32>();
-        for (var d = 0u; d < u.half; d++) { w += vec2<f32>(load_weight(at + d), load_weight(at + u.half + d)); }
-        sum += q * w;
+        sum += q * vec2<f32>(load_sums(2u * c), load_sums(2u * c + 1u));
     }
     store_gate(thread, sigmoid_f32(sum.x) * (sigmoid_f32(sum.y) * load_eco_a(h) - 1.0) + 2.0);
 {% endcall %}
