@@ -216,6 +216,7 @@ def specs(**shapes: tuple[int, ...]) -> dict[str, TensorSpec]:
         ({"bias": (3,)}, {}, r"bias has shape \(3,\); expected \(4,\)"),
         ({"past_state": (2, 4, 3)}, {}, r"past_state has shape \(2, 4, 3\); expected \(2, 4, 2\)"),
         ({"past_state": (2, 4, 2)}, {"dilation": 3}, r"expected \(2, 4, 6\)"),
+        ({}, {"dilation": 1 << 30}, r"dilation is 1073741824; expected less than 2\*\*31 over 3 taps"),
         ({"past_state": (2, 4, 2)}, {"state_window": 2}, r"expected \(2, 2, 4, 2\)"),
         (
             {"input": (2, 7, 2, 2), "past_state": (2, 2, 4)},

@@ -140,6 +140,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"activations": ["NoSuch", "Tanh", "Tanh"]}, "activations hold 'NoSuch'"),
     ({}, {"activations": ["Tanh", "Tanh"]}, "activations hold 2 names; expected 3 because direction"),
     ({}, {"clip": -1.0}, "clip is -1.0"),
+    ({}, {"layout": 2}, "layout is 2; expected 0 or 1"),
     ({}, {"hidden_size": 6}, "R has shape (1, 20, 5); expected hidden_size 6"),
     ({}, {"direction": "bidirectional"}, "W has shape (1, 20, 3); expected (2, 20, 3)"),
     ({"X": spec(4, 2)}, {}, "X has shape (4, 2); expected three dimensions"),

@@ -29,6 +29,13 @@ def _check_activation(op: str, activation: str) -> None:
         raise SchemaError(f"{op}: activation is {activation!r}; expected one of {', '.join(ACTIVATIONS)}")
 
 
+def _history(b: Builder, taps: int, dilation: int) -> int:
+    """How many positions before the current one a kernel reaches."""
+    history = (taps - 1) * dilation
+    b.check(history < 1 << 31, "dilation", f"is {dilation}", f"less than 2**31 over {taps} taps")
+    return history
+
+
 @dataclass(frozen=True)
 class _Rows:
     """A call as rows along the causal axis: ``channels`` times ``places`` of the other axes.
@@ -186,7 +193,7 @@ class CausalConvWithState(Operator):
             "an odd size on each axis that is not causal, which 'same' padding needs",
         )
         b.check_shape("bias", channels, why=f"input has {channels} channels")
-        history = (taps - 1) * self.dilation
+        history = _history(b, taps, self.dilation)
         one = (batch, history, *x.shape[2:]) if last else (*x.shape[:-1], history)
         state = (self.state_window, *one) if self.state_window else one
         b.check_shape(
@@ -248,7 +255,7 @@ class VarlenCausalConvWithState(Operator):
             f"has {offsets.size} elements",
             f"at least {2 if tokens else 1} because input has {tokens} tokens",
         )
-        history = (taps - 1) * self.dilation
+        history = _history(b, taps, self.dilation)
         state = (batch, channels, history)
         b.need("initial_state")
         b.check_shape("initial_state", *state, why=f"there are {batch} requests and {taps} taps")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...core import dtypes
 from ...core.plan import Builder, Slot
+from ...errors import SchemaError
 from ..integer_matmul import integer_matmul
 from ..layout import View
 from ..matmul import computing_type, matmul, transposed
@@ -62,6 +63,11 @@ class LSTM(Recurrent):
     """
 
     layout: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layout not in (0, 1):
+            raise SchemaError(f"{self.op}: layout is {self.layout}; expected 0 or 1")
 
     def plan(self, b: Builder) -> None:
         x, w, r = b.need("X"), b.need("W"), b.need("R")

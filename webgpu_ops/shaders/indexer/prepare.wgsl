@@ -39,7 +39,7 @@ fn turned(c: u32, table: u32, inverse: f32) -> f32 {
 
 {% call kernel() %}
     let count = vectors();
-    for (var i = group; i < count; i += u.groups) {
+    for (var i = group; i < count && group < u.groups; i += u.groups) {
         let p = place(i);
         if (!p.there) { continue; }
         workgroupBarrier();
