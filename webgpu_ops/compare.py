@@ -64,8 +64,8 @@ def compare(
         return _report(got, want, _bytes(got) != _bytes(want), ignore, EXACT)
     if tolerance == EXACT and want.dtype.kind in "biu":
         return _report(got, want, got != want, ignore, tolerance)
-    g, w = _wide(got), _wide(want)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        g, w = _wide(got), _wide(want)
         distance = np.abs(g - w)
         allowed = tolerance[1] + tolerance[0] * np.abs(w)
         finite = np.isfinite(g) & np.isfinite(w)
