@@ -127,6 +127,15 @@ def test_unusual_logits(any_device: Device) -> None:
     agree(y[rest], "MoE", kept, {"k": 3})
 
 
+def test_all_of_many_experts(device: Device) -> None:
+    """Every expert is chosen, in an order that a software adapter's loops have to share."""
+    inputs = mixture(tokens=2, experts=700, hidden=4, inter=3)
+    inputs["router_probs"] = np.round(inputs["router_probs"])
+    check("MoE", inputs, {"k": 700}, device)
+    with pytest.raises(LimitError, match="router_probs has 3000 experts, of which k=3000 are chosen"):
+        planned("MoE", mixture(tokens=1, experts=3000, hidden=4, inter=3), {"k": 3000})
+
+
 def test_an_expert_without_tokens_is_not_read(any_device: Device) -> None:
     inputs = mixture(tokens=3, experts=7)
     inputs["router_probs"][:, [0, 2, 5]] -= 20

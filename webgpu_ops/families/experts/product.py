@@ -98,6 +98,11 @@ def route(
     picks = room.take("picks", pairs, 1, dtypes.uint32)
     weights = room.take("weights", pairs, 1)
     order = room.take("order", 2 * pairs + 3 * tiles, 1, dtypes.uint32)
+    choosing, grouping = (2 * k + 1) * experts, _grouping_rounds(pairs)
+    routers = max(b.lanes(1, choosing) or b.caps.max_invocations, 1 if cpu else 64)
+    groupers = max(b.lanes(16, grouping) or b.caps.max_invocations, 16 if cpu else 128)
+    rounds = max(-(-choosing // routers), -(-grouping // groupers), 4 * k)  # the last ones add up k results
+    b.check_rounds("router_probs", f"has {experts} experts, of which k={k} are chosen", rounds)
     b.dispatch(
         "experts/route",
         reads={"router": router, "mix": mix},
@@ -105,7 +110,7 @@ def route(
         uniforms={"tokens": tokens, "experts": experts, "k": k},
         constants={"sparse": sparse, "normalize": normalize},
         groups=tokens,
-        workgroup=max(b.lanes(1, (2 * k + 1) * experts) or b.caps.max_invocations, 1 if cpu else 64),
+        workgroup=routers,
     )
     b.dispatch(
         "experts/group",
@@ -113,7 +118,7 @@ def route(
         writes={"order": order},
         uniforms={"room": pairs, "rows": rows, "tiles": tiles},
         groups=1,
-        workgroup=max(b.lanes(16, _grouping_rounds(pairs)) or b.caps.max_invocations, 16 if cpu else 128),
+        workgroup=groupers,
     )
     return Routing(pairs, k, start, picks, weights, order, kernel, rows, tiles)
 
