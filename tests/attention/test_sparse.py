@@ -205,6 +205,12 @@ def test_refused_attributes(op: str, attributes: dict[str, Any], message: str) -
             "is 10; expected at most 9 because",
         ),
         ("DynamicSparseAttention", {"total_sequence_length": ints(2)}, {}, "is 2; expected at least the 3"),
+        (
+            "DynamicSparseAttention",
+            {"past_key": None, "past_value": None, "total_sequence_length": ints(5)},
+            {},
+            "is 5; expected 3, the tokens of this call, because no past_key is given",
+        ),
         ("DynamicSparseAttention", {"seqlens_k": ints(4, 9)}, {}, "seqlens_k holds 4 to 9; expected 0 to 8"),
         ("DynamicSparseAttention", {"q_norm_weight": spec(16)}, {}, "k_norm_weight is missing"),
         ("DynamicSparseAttention", {}, {"do_rotary": 1}, "input cos_cache is required"),

@@ -365,6 +365,9 @@ class Tiling:
             # channels at a time, which values that are no finite number make twice.
             h = a.heads
             rounds = -(-h.size // 4) + 5 * tile + 68 * -(-tile // 8) + 42 * -(-h.value_size // 64) + 8
+            if a.blocks is not None:
+                # A tile's queries and 32 keys touch two rows of three blocks in each layout of its heads.
+                rounds += 9 * min(h.group, a.blocks.slot.shape[0])
             return cls("attention/stream_rows", 8, tile, 64, 16, max(1, MAX_ROUNDS // rounds) * 32)
         return cls("attention/stream_tile", 64, 8 if rows <= 8 else 32, 64, 256, UNBOUNDED)
 

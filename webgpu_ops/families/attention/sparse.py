@@ -264,6 +264,12 @@ class DynamicSparseAttention(Operator):
         if past is None:
             check_total(b, x.rows, UNBOUNDED, "the largest cache")
             total = int(b.host("total_sequence_length").reshape(()))
+            b.check(
+                total == x.rows,
+                "total_sequence_length",
+                f"is {total}",
+                f"{x.rows}, the tokens of this call, because no past_key is given",
+            )
             return total, total, True
         why = f"query gives batch {x.batch} and head size {x.size}, kv_num_heads={self.kv_num_heads}"
         b.check_shape("past_key", x.batch, self.kv_num_heads, "capacity", x.size, why=why)
