@@ -106,6 +106,14 @@ def test_tiles_of_every_height(any_device: Device) -> None:
         check("MoE", inputs, {"k": k, "activation_type": "silu"}, any_device)
 
 
+@pytest.mark.parametrize("tokens", [2, 18, 70])
+def test_sizes_that_are_half_a_step(any_device: Device, tokens: int) -> None:
+    """Kernels read 8 or 16 elements at once; what lies behind 8 or 24 belongs to the next row."""
+    for hidden, inter in [(8, 24), (24, 8), (40, 40)]:
+        inputs = mixture(tokens, 5, hidden, inter, seed=tokens)
+        check("MoE", inputs, {"k": 2, "activation_type": "identity"}, any_device)
+
+
 def test_ties_go_to_the_lower_expert(any_device: Device) -> None:
     inputs = mixture(tokens=4, experts=100)
     inputs["router_probs"] = np.zeros((4, 100), np.float32)

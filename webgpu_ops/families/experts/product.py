@@ -143,7 +143,7 @@ def project(
     """
     constants: dict[str, Constant] = {
         "rows": routing.rows,
-        "tail": w.length % 8 > 0,
+        "tail": w.length % (16 if routing.kernel == "shared" else 8) > 0,
         "epilogue": parts_of(epilogue),
         **w.constants,
     }

@@ -6,7 +6,7 @@
 
   code   "float": elements as they are; else how quantized/weights.wgsl reads them, with scales and zero
          points by experts/grid.wgsl
-  tail     whether the inner size is no multiple of 8
+  tail     whether the inner size is no multiple of what a kernel reads at once
   across   whether codes lie column by column: each is half of a byte in a row of u.n of them
 #}
 #% if code == "float"
