@@ -339,6 +339,15 @@ class Attention:
         return min(total, self.behind + self.ahead + 1)
 
 
+def channel_chunks(channels: int) -> tuple[int, int]:
+    """How the eight invocations of a software adapter's group take output channels: one or two quads each
+    at a time, and how often. Few sizes of the accumulator make few kernels."""
+    quads = -(-channels // 4)
+    lane_quads = 1 if quads <= 8 else 2
+    chunks = -(-quads // (8 * lane_quads))
+    return lane_quads, 1 << (chunks - 1).bit_length()
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How rows and keys are dealt out: rows a tile, keys a step, and how many workers are wanted.
@@ -359,8 +368,10 @@ class Tiling:
         if a.span.cumulative is not None:
             rows = -(-a.tokens // max(1, a.span.entries)) * a.heads.group
         if b.caps.device_class == "cpu":
-            # Tall tiles take long to compile; only many rows are worth that.
+            # Tall tiles take long to compile, and wide ones too; only many rows are worth that.
+            lane_quads, chunks = channel_chunks(a.heads.value_size)
             tile = 1 if rows == 1 else 4 if rows <= 4 else 8 if rows < 64 else 16
+            tile = min(tile, max(1, 128 // (lane_quads * chunks)))
             # What 32 keys take: their products, the tile's shares and their softmax, and sums of 64
             # channels at a time, which values that are no finite number make twice.
             h = a.heads
@@ -489,16 +500,12 @@ def _stream(b: Builder, a: Attention, course: Course, parts: Parts | None, stats
         uniforms |= a.y.uniforms("y")
         writes |= {"y": a.y.slot, "stats": stats}
     if b.caps.device_class == "cpu":
-        # Invocations of a group take one or two quads of channels each, a chunk at a time; few sizes
-        # of the accumulator make few kernels.
-        quads = -(-h.value_size // 4)
-        lane_quads = 1 if quads <= 8 else 2
-        chunks = -(-quads // (8 * lane_quads))
+        lane_quads, chunks = channel_chunks(h.value_size)
         constants |= {
             "tile_rows": tiling.tile,
             "share": "subgroup" in b.caps.features,
             "lane_quads": lane_quads,
-            "value_chunks": 1 << (chunks - 1).bit_length(),
+            "value_chunks": chunks,
         }
     else:
         chunks = -(-h.value_size // 32)
