@@ -9,7 +9,7 @@ import pytest
 
 from webgpu_ops import plan
 from webgpu_ops.core import dtypes
-from webgpu_ops.core.plan import PORTABLE, Plan, TensorSpec
+from webgpu_ops.core.plan import PORTABLE, Capabilities, Plan, TensorSpec
 from webgpu_ops.core.program import Placement, Variant, variant_of
 from webgpu_ops.errors import LimitError, SchemaError, ShapeError
 from webgpu_ops.families.indexer import core
@@ -292,6 +292,31 @@ def test_heads_beyond_workgroup_memory() -> None:
     wide |= {"query_norm_weight": (4096,), "key_norm_weight": (4096,)}
     with pytest.raises(LimitError, match=r"heads of 4096 channels need 16640 bytes .* the adapter has 16384"):
         plan(DENSE, dense(**wide), QSA)
+
+
+def test_sizes_beyond_the_rounds_of_a_software_adapter() -> None:
+    software = Capabilities(device_class="cpu")
+    ratio = 10_000
+    windows = {"position_bias": (ratio, 8)}
+    with pytest.raises(LimitError, match="SparseAttentionIndexer: compress_ratio is 10000; expected less"):
+        plan(DENSE, dense("csa", **windows), CSA | {"compress_ratio": ratio}, capabilities=software)
+    many = 40_000
+    requests = {
+        "cumulative_sequence_lengths": (many + 1,),
+        "past_sequence_lengths": (many,),
+        "past_key_state": (many, 6, 4),
+        "past_kv_buffer": (many, 3, 4),
+        "past_state_lengths": (many, 2),
+    }
+    with pytest.raises(LimitError, match="cumulative_sequence_lengths has 40000 requests; expected less"):
+        plan(PACKED, packed(**requests), {**QSA, "state_capacity": 6}, capabilities=software)
+    with pytest.raises(LimitError, match=r"a row takes \d+ rounds of loops; expected fewer"):
+        plan(
+            MERGE,
+            merge_specs(base_indices=(2, 200_000)),
+            {"policy_mode": "append_range", "max_output_entries": 9},
+            capabilities=software,
+        )
 
 
 def merge_specs(**changes: Any) -> dict[str, Any]:

@@ -200,6 +200,8 @@ def prepare(
 def pool_blocks(b: Builder, call: Call, keys: Slot, weight: Slot) -> Keys:
     """Append the blocks of all visible tokens; ``keys`` [batch, rows, size] are the tokens' own."""
     blocks = call.total // call.ratio
+    if blocks:
+        b.check_rounds("compress_ratio", f"is {call.ratio}", call.ratio)
     y = b.scratch("block_keys", (call.batch, blocks, call.size), dtypes.float32)
     prepare(
         b,
@@ -234,6 +236,7 @@ def pool_entries(
     ``slots`` is how many there are, at most. Pending tokens lie in ``kv``, ``kv_rows`` a request,
     and for csa their gates in ``gates`` or ``plane`` elements behind; ``gate`` are the new tokens'.
     """
+    b.check_rounds("compress_ratio", f"is {call.ratio}", 4 * call.ratio)
     narrow = state.dtype != dtypes.float32
     fresh = b.scratch("fresh", (slots, call.size), dtypes.float32) if narrow and slots else None
     places = {"slots": slots, "size": call.size, "state_rows": state.shape[1]}
