@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from .schema import OperatorSchema
 
 Value = Tensor | np.ndarray | SparseTensor
 PLANS_PER_NODE = 256
+CONSTANT_BYTES = 64 << 20  # of device memory that the constants of a node's plans may keep
 
 
 def supported_ops() -> frozenset[tuple[str, str]]:
@@ -220,9 +222,11 @@ class Node:
         device.stats.plans_made += 1
         self._host_reads[key] = plan.host_read
         self._plans[key, self._host_key(plan.host_read, named)] = prepared
-        for cache in (self._plans, self._host_reads):
-            if len(cache) > PLANS_PER_NODE:
-                cache.popitem(last=False)
+        held = sum(p.constant_bytes for p in self._plans.values())
+        while len(self._plans) > PLANS_PER_NODE or (held > CONSTANT_BYTES and len(self._plans) > 1):
+            held -= self._plans.popitem(last=False)[1].constant_bytes
+        if len(self._host_reads) > PLANS_PER_NODE:
+            self._host_reads.popitem(last=False)
         return prepared
 
     def _host_key(self, reads: Collection[str], named: Mapping[str, Value | None]) -> tuple[Any, ...]:
@@ -236,7 +240,7 @@ class Node:
                 if value is None
                 else tuple(value.reshape(-1).tolist())
                 if value.dtype == object
-                else value.tobytes()
+                else _fingerprint(value.tobytes())
             )
         return tuple(parts)
 
@@ -325,6 +329,11 @@ class Node:
             if feed is not None and i not in allowed and feed.overlaps(given):
                 return True
         return False
+
+
+def _fingerprint(data: bytes) -> bytes:
+    """What stands for a host value in the key of its plan: itself, or a digest where it is large."""
+    return data if len(data) <= 256 else hashlib.sha256(data).digest()
 
 
 def run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,20 @@ def test_a_node_keeps_a_bounded_number_of_plans(device: Device) -> None:
         node.run(device, [np.zeros((rows, 4), np.float32), np.zeros(4, np.float32)])
     assert len(node._plans) <= PLANS_PER_NODE
     assert len(node._host_reads) <= PLANS_PER_NODE
+
+
+def test_large_host_values_are_known_again_but_not_kept(device: Device) -> None:
+    node = Node("NGramRepeatBlock", attributes={"ngram_size": 2}, present=[True, True], wanted=[True])
+    scores, ids = np.zeros((1, 9), np.float32), np.zeros((1, 5000), np.int64)
+    before = device.stats.plans_made
+    for _ in range(2):
+        node.run(device, [ids, scores])
+    other = ids.copy()
+    other[0, 4999] = 9
+    with pytest.raises(ShapeError, match=r"input_ids holds \[9\]"):
+        node.run(device, [other, scores])
+    assert device.stats.plans_made == before + 1
+    assert len(pickle.dumps([host for _, host in node._plans])) < 1000
 
 
 def test_repeated_calls_plan_once(device: Device) -> None:

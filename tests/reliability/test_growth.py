@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from webgpu_ops import Device, Tensor, run
+from webgpu_ops import Device, Tensor, api, run
 
 BATCH, HEADS, KV_HEADS, SIZE, STEPS = 1, 4, 2, 32, 600
 
@@ -68,3 +68,21 @@ def test_a_loop_keeps_its_memory(device: Device) -> None:
         run("BiasGelu", [a, bias], device=device)
     assert device.memory.bytes_in_use == in_use
     assert device.memory.bytes_idle == idle
+
+
+def test_texts_of_earlier_calls_are_let_go(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan keeps the text that it uploaded for a call with the same text, but not any amount of it."""
+    monkeypatch.setattr(api, "CONSTANT_BYTES", 1 << 20)
+
+    def hashed(letter: str) -> None:
+        run("MurmurHash3", [np.array([letter * 200_000], object)], device=device)
+
+    for letter in "abcdefghij":
+        hashed(letter)
+    in_use = device.memory.bytes_in_use
+    for letter in "klmnopqrstuvwxyz":
+        hashed(letter)
+    assert device.memory.bytes_in_use == in_use
+    uploads = device.stats.uploads
+    hashed("z")
+    assert device.stats.uploads == uploads

@@ -83,6 +83,7 @@ class PreparedPlan:
             used.update(s.index for s in slots if s.role == "input")
         self.used_inputs = frozenset(used)
         self.constants = [Tensor.from_numpy(array, device) for array in plan.constants]
+        self.constant_bytes = sum(array.nbytes for array in plan.constants)
 
 
 class Stream:
