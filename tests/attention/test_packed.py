@@ -61,6 +61,12 @@ def test_sequences_do_not_see_each_other(any_device: Device, rows: int) -> None:
         np.testing.assert_allclose(got, alone, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("batch", "longest"), [(0, 4), (2, 0)])
+def test_tokens_without_a_sequence(any_device: Device, batch: int, longest: int) -> None:
+    lengths = np.arange(batch + 1, dtype=np.int32)
+    assert not call(any_device, np.ones((3, 8), np.float32), lengths, longest).any()
+
+
 @pytest.mark.parametrize("last", [-4, 3, 1000, 2**31 - 1])
 def test_lengths_on_the_device_are_contained(device: Device, last: int) -> None:
     """Tokens that are not there leave other sequences, and all other memory, alone; a count that falls

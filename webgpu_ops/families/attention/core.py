@@ -437,6 +437,9 @@ def attend(b: Builder, a: Attention, *others: Attention) -> None:
     h = a.heads
     if a.rows == 0 or h.value_size == 0:
         return
+    if a.span.cumulative is not None and not a.span.entries:
+        b.zero(a.y.slot)  # tokens of no sequence
+        return
     courses = [Course.of(b, x) for x in (a, *others)]
     split = bool(others) or courses[0].few or courses[0].splits > 1
     b.path = "split keys" if split else "streaming"
