@@ -160,7 +160,12 @@ def test_an_expert_without_tokens_is_not_read(any_device: Device) -> None:
 def test_no_tokens(device: Device) -> None:
     inputs = mixture(tokens=2)
     inputs |= {name: inputs[name][:0] for name in ("input", "router_probs")}
-    assert run("MoE", inputs, device=device)[0].numpy().shape == (0, 8)
+    assert check("MoE", inputs, {}, device).shape == (0, 8)
+
+
+@pytest.mark.parametrize(("hidden", "inter"), [(0, 4), (5, 0)])
+def test_nothing_to_multiply(device: Device, hidden: int, inter: int) -> None:
+    assert check("MoE", mixture(3, 2, hidden, inter), {"k": 2}, device).shape == (3, hidden)
 
 
 # Work

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from webgpu_ops import Device, SchemaError, ShapeError, Tensor, UnsupportedError, plan, run
+from webgpu_ops import Device, SchemaError, ShapeError, Tensor, UnsupportedError, plan, reference, run
 from webgpu_ops.core.stream import PreparedPlan
 from webgpu_ops.families.fused_activation import ACTIVATIONS
 from webgpu_ops.reference.fused_matmul import activate, fused_gemm, fused_mat_mul
@@ -120,6 +120,25 @@ def test_beta_is_zero_unless_given(device: Device) -> None:
     c = np.full((2, 2), math.nan, np.float32)
     (y,) = run("GemmFloat8", [a, a, c], device=device)
     np.testing.assert_array_equal(y.numpy(), a)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 2), (2, 0, 3), (2, 3, 0), (2, 0, 0)])
+def test_nothing_to_multiply(device: Device, m: int, k: int, n: int) -> None:
+    """An inner size of 0 gives what the fused steps make of zeros."""
+    a, b, c = np.ones((m, k), np.float32), np.ones((k, n), np.float32), np.ones(n, np.float32)
+    for op, inputs, attributes, rest in [
+        ("FusedMatMul", [a, b], {"alpha": 2.0}, 0.0),
+        ("FusedMatMulActivation", [a, b], {"activation": "Sigmoid"}, 0.5),
+        ("FusedMatMulActivation", [a, b], {"activation": "Softmax"}, 1 / max(1, n)),
+        ("FusedGemm", [a, b, c], {"activation": "Relu", "beta": 3.0}, 3.0),
+        ("GemmFloat8", [a, b], {}, 0.0),
+    ]:
+        (y,) = run(op, inputs, attributes, device=device)
+        function = reference.find(op)
+        assert function is not None
+        for got in (y.numpy(), function(*inputs, **attributes)[0]):
+            assert got.shape == (m, n)
+            np.testing.assert_allclose(got, np.full((m, n), rest), rtol=1e-6)  # empty unless k is 0
 
 
 # Parts

@@ -64,7 +64,7 @@ def mixture(
 
     ``through["fc1"](rows, tokens, expert)`` is what a projection sees of its input.
     """
-    tokens = x.reshape(-1, x.shape[-1]).astype(np.float64)
+    tokens = x.reshape(len(router), x.shape[-1]).astype(np.float64)
     picks, shares = route(
         router,
         attributes["k"],

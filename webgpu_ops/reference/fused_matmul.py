@@ -126,7 +126,7 @@ def fused_mat_mul_activation(
     (x,) = fused_mat_mul(wide(A), wide(B), **product)
     if activation == "Softmax":
         lines = np.atleast_1d(x)
-        power = np.exp(lines - lines.max(axis=activation_axis, keepdims=True))
+        power = np.exp(lines - lines.max(axis=activation_axis, keepdims=True, initial=-np.inf))
         y = (power / power.sum(axis=activation_axis, keepdims=True)).reshape(x.shape)
     else:
         y = activate(activation, x, alpha=activation_alpha, beta=activation_beta, gamma=activation_gamma)

@@ -30,7 +30,7 @@ def places(order: int, rows: int, columns: int) -> np.ndarray:
 def from_order(memory: np.ndarray, order: int) -> np.ndarray:
     """The matrices [..., rows, columns] whose memory, read in order, has the elements of ``memory``."""
     at = places(order, *memory.shape[-2:])
-    return memory.reshape(*memory.shape[:-2], -1)[..., at]
+    return memory.reshape(*memory.shape[:-2], at.size)[..., at]
 
 
 def to_order(matrix: np.ndarray, order: int) -> np.ndarray:
