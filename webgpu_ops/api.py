@@ -222,7 +222,7 @@ class Node:
         device.stats.plans_made += 1
         self._host_reads[key] = plan.host_read
         self._plans[key, self._host_key(plan.host_read, named)] = prepared
-        held = sum(p.constant_bytes for p in self._plans.values())
+        held = sum(p.constant_bytes for p in tuple(self._plans.values()))
         while len(self._plans) > PLANS_PER_NODE or (held > CONSTANT_BYTES and len(self._plans) > 1):
             held -= self._plans.popitem(last=False)[1].constant_bytes
         if len(self._host_reads) > PLANS_PER_NODE:
