@@ -12,7 +12,7 @@ from webgpu_ops import Tensor, plan, reference, run
 from webgpu_ops.core import dtypes
 from webgpu_ops.core.device import Device
 from webgpu_ops.core.plan import TensorSpec
-from webgpu_ops.errors import SchemaError, ShapeError
+from webgpu_ops.errors import LimitError, SchemaError, ShapeError
 
 
 def floats(*shape: int) -> TensorSpec:
@@ -40,6 +40,7 @@ GATED = {
         ([floats(8, 2), number(3), number(4)], {}, "key_length is 4; expected 3"),
         ([floats(8, 2), number(-1), number(-1)], {}, "query_length is -1"),
         ([floats(8, 2), np.array([3, 3]), number(3)], {}, "query_length has shape (2,)"),
+        ([floats(8, 2), number(2**40), number(2**40)], {}, "query_length is 1099511627776, which makes"),
         ([floats(1, 2), number(3), number(3)], {}, "has 1 buckets"),
         ([floats(3, 2), number(3), number(3)], {"is_bidirectional": 1}, "has 3 bidirectional buckets"),
         ([floats(32, 2), number(3), number(3)], {"max_distance": 16}, "expected more than 16"),
@@ -48,7 +49,7 @@ GATED = {
     ],
 )
 def test_relative_refusals(inputs: list[Any], attributes: dict[str, int], text: str) -> None:
-    with pytest.raises((ShapeError, SchemaError), match=r"^RelativePositionBias: ") as caught:
+    with pytest.raises((LimitError, ShapeError, SchemaError), match=r"^RelativePositionBias: ") as caught:
         plan("RelativePositionBias", inputs, {"max_distance": 128} | attributes)
     assert text in str(caught.value)
 

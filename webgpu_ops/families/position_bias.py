@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.plan import Builder
-from ..errors import SchemaError
+from ..errors import LimitError, SchemaError
 from .elementwise import elementwise
 from .layout import View
 from .padding import places_of
@@ -43,6 +43,11 @@ class RelativePositionBias(Operator):
         buckets, heads = table.shape
         length, keys = (self._length(b, name) for name in ("query_length", "key_length"))
         b.check(length == keys, "key_length", f"is {keys}", f"{length} because query_length is {length}")
+        if heads * length * length >= 1 << 32:
+            raise LimitError(
+                f"{self.op}: query_length is {length}, which makes {heads * length * length} elements; "
+                f"expected fewer than {1 << 32}"
+            )
         out = b.output("output", (1, heads, length, length), table.dtype)
         bucket = self._buckets(b, buckets, length)
         if not out.size:
