@@ -370,7 +370,7 @@ class Tiling:
         if b.caps.device_class == "cpu":
             # Tall tiles take long to compile, and wide ones too; only many rows are worth that.
             lane_quads, chunks = channel_chunks(a.heads.value_size)
-            tile = 1 if rows == 1 else 4 if rows <= 4 else 8 if rows < 64 else 16
+            tile = 1 if rows == 1 else 4 if rows <= 4 else 8 if rows < 256 else 16
             tile = min(tile, max(1, 128 // (lane_quads * chunks)))
             # What 32 keys take: their products, the tile's shares and their softmax, and sums of 64
             # channels at a time, which values that are no finite number make twice.
