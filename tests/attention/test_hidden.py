@@ -28,7 +28,7 @@ def onnx(
         inputs,
         attributes | {"qk_matmul_output_mode": stage},
         domain="",
-        opset=24,
+        opset=25,
         outputs=("Y", "qk_matmul_output"),
         device=device,
     )
@@ -102,7 +102,8 @@ def test_a_short_mask_leaves_the_frontier_where_it_is(device: Device, dtype: typ
     q, k, v = (normal(n, 2, 1, rows, 8).astype(dtype) for n, rows in ((1, 2), (2, 6), (3, 6)))
     mask, lengths = np.ones((2, 3), bool), np.array([6, 4])
     inputs = (q, k, v, mask, None, None, lengths)
-    want = onnx_attention(*inputs, is_causal=1, qk_matmul_output_mode=2)
-    y, scores = onnx(device, *inputs, is_causal=1)
-    np.testing.assert_allclose(y, want[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(scores, want[3], rtol=1e-5, atol=1e-6)
+    for attributes in ({"is_causal": 1}, {"left_window_size": 2, "right_window_size": 0}):
+        want = onnx_attention(*inputs, qk_matmul_output_mode=2, **attributes)
+        y, scores = onnx(device, *inputs, **attributes)
+        np.testing.assert_allclose(y, want[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(scores, want[3], rtol=1e-5, atol=1e-6)
