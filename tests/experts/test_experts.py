@@ -375,6 +375,21 @@ def test_many_tokens_in_chunks(device: Device, dtype: Any) -> None:
     agree(y, "MoE", inputs, {"k": 2})
 
 
+@pytest.mark.parametrize("device_class", ["cpu", "gpu"])
+def test_chunks_of_any_size_fit(device_class: Any) -> None:
+    """The last chunk may have lower tiles, and then more of them, than the first."""
+
+    def of(*shape: int) -> TensorSpec:
+        return TensorSpec(shape, dtypes.float32)
+
+    for experts, k in [(3, 1), (16, 1), (33, 2)]:
+        caps = replace(PORTABLE, device_class=device_class, max_binding_bytes=4 * k * 64 * 150)
+        for tokens in range(151, 400, 5):
+            weights = {"fc1_experts_weights": of(experts, 16, 64), "fc2_experts_weights": of(experts, 64, 16)}
+            call = {"input": of(tokens, 64), "router_probs": of(tokens, experts), **weights}
+            assert len(products(planned("MoE", call, {"k": k}, caps))) == 2 * -(-tokens // 128)
+
+
 def test_many_pairs_are_ordered(device: Device) -> None:
     """More than one workgroup orders at once, and than a software adapter's loops walk carelessly."""
     inputs = mixture(tokens=8200, experts=50, hidden=2, inter=1)

@@ -97,7 +97,8 @@ def route(
     cpu = b.caps.device_class == "cpu"
     picks = room.take("picks", pairs, 1, dtypes.uint32)
     weights = room.take("weights", pairs, 1)
-    order = room.take("order", 2 * pairs + 3 * tiles, 1, dtypes.uint32)
+    # Fewer pairs may make more tiles, which are lower, but never more than there are pairs.
+    order = room.take("order", 5 * pairs, 1, dtypes.uint32)
     choosing, grouping = (2 * k + 1) * experts, _grouping_rounds(pairs)
     routers = max(b.lanes(1, choosing) or b.caps.max_invocations, 1 if cpu else 64)
     groupers = max(b.lanes(16, grouping) or b.caps.max_invocations, 16 if cpu else 128)
