@@ -191,3 +191,37 @@ def test_two_claims_on_one_row(device: Device, policy: str) -> None:
     np.testing.assert_array_equal(got["present_state_lengths"], want["present_state_lengths"])
     for name in state_outputs(policy)[:-1]:
         np.testing.assert_allclose(got[name], want[name], 1e-4, 1e-5)
+
+
+def test_rows_find_their_request_among_many(device: Device) -> None:
+    """Most requests are empty, and some with tokens are refused."""
+    batch, lengths = 70_000, {17: 2, 40_000: 3, 40_001: 1, 69_999: 2}
+    counts = np.zeros(batch, int)
+    counts[list(lengths)] = list(lengths.values())
+    rng = np.random.default_rng(12)
+    feeds = {
+        **tokens(rng, "qsa", int(counts.sum())),
+        **common(rng, "qsa"),
+        "cumulative_sequence_lengths": np.cumsum([0, *counts]).astype(np.int32),
+        "past_sequence_lengths": np.zeros(batch, np.int32),
+        "past_state_lengths": np.zeros((batch, 2), np.int32),
+        "past_key_state": np.zeros((batch, 2, SIZE), np.float32),
+        "past_kv_buffer": np.zeros((batch, 2 * RATIO - 1, SIZE), np.float32),
+    }
+    feeds["past_sequence_lengths"][40_000] = -1
+    (selected, selected_counts) = (
+        t.numpy()
+        for t in run(
+            PACKED,
+            feeds,
+            {**POLICIES["qsa"], "state_capacity": 2, "state_update_capacity": 0},
+            outputs=["selected_indices", "selected_counts"],
+            device=device,
+        )
+        if t is not None
+    )
+    assert selected_counts.tolist() == [1, 2, 0, 0, 0, 1, 1, 2]
+    np.testing.assert_array_equal(
+        np.sort(selected, axis=1)[:, -2:],
+        [[-1, 0], [0, 1], [-1, -1], [-1, -1], [-1, -1], [-1, 0], [-1, 0], [0, 1]],
+    )

@@ -120,8 +120,6 @@ class Keys:
 
 def tabulate(b: Builder, call: Call, tokens: int, ids: Slot | None) -> Slot:
     """Append the table of query rows; ``ids`` are csa's positions (int64)."""
-    if call.requests:
-        b.check_rounds("cumulative_sequence_lengths", f"has {call.batch} requests", call.batch)
     rows = b.scratch("rows", (tokens, 4), dtypes.uint32)
     b.dispatch(
         "indexer/rows",

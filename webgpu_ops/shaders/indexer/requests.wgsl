@@ -30,7 +30,7 @@ fn judged(b: u32) -> Judged {
     var status = select(1, 0, sound);
     if (sound && closed(r) > u.capacity - r.entries) { status = 2; }
     if (status != 0) {
-        r.begin = 0u;
+        r.begin = u32(clamp(begin, 0, i32(u.tokens)));
         r.tokens = 0u;
     }
     return Judged(r, status);

@@ -4,10 +4,30 @@
   ids      csa's positions, int64 as pairs of words
   visible  the tokens that a mask shows (see indexer/visible.wgsl); without it all of them
 
-  A row that no request claims sees nothing; of several claims the first counts.
+  A row that no request claims sees nothing; of several claims one counts.
 #}
 {% include "indexer/request.wgsl" %}
 
+#% if requests
+fn claims(r: Request, row: u32) -> bool { return row >= r.begin && row - r.begin < r.tokens; }
+
+// A request that claims the row, if there is one.
+fn request_of(row: u32) -> u32 {
+    var low = 0u;
+    var high = u.batch;
+    while (high - low > 1u) {
+        let middle = (low + high) / 2u;
+        if (request(middle).begin <= row) { low = middle; } else { high = middle; }
+    }
+    if (claims(request(low), row)) { return low; }
+    // Offsets that fall make the search miss.
+    for (var b = 0u; b < u.batch; b++) {
+        if (claims(request(b), row)) { return b; }
+    }
+    return low;
+}
+
+#% endif
 #% if visible
 // How many visible tokens of request b have positions up to `last`.
 fn seen(b: u32, last: u32) -> u32 {
@@ -26,13 +46,9 @@ fn seen(b: u32, last: u32) -> u32 {
     let row = thread;
     if (row >= u.tokens) { return; }
 #% if requests
-    var b = 0u;
-    var r = request(0u);
-    while (b + 1u < u.batch && (row < r.begin || row - r.begin >= r.tokens)) {
-        b++;
-        r = request(b);
-    }
-    let claimed = row >= r.begin && row - r.begin < r.tokens;
+    let b = request_of(row);
+    let r = request(b);
+    let claimed = claims(r, row);
 #% else
     let b = row / u.sequence;
     let r = request(b);
