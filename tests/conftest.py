@@ -60,6 +60,12 @@ def device(request: pytest.FixtureRequest) -> Device:
     return device_of(request.param)
 
 
+@pytest.fixture(scope="session")
+def devices() -> dict[str, Device]:
+    """The devices of both modes by name, for tests that choose between them call by call."""
+    return {mode: device_of(mode) for mode in MODES}
+
+
 @pytest.fixture
 def gpu_tiles() -> Device:
     """The portable path with the kernels that GPUs get, whatever kind the adapter is."""
