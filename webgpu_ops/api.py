@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -480,6 +481,8 @@ def _value(value: Any, schema: OperatorSchema, index: int) -> Any:
             dtypes.from_numpy(array.dtype)
         except SchemaError as error:
             raise SchemaError(f"{schema.name}: input {name}: {error}") from None
+        if array.dtype == object:
+            _check_strings(array, schema, name)
         return dtypes.native(array)
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
@@ -487,6 +490,20 @@ def _value(value: Any, schema: OperatorSchema, index: int) -> Any:
         f"{schema.name}: input {name} is a {type(value).__name__}; "
         "expected a NumPy array or a webgpu_ops.Tensor"
     )
+
+
+def _check_strings(array: np.ndarray, schema: OperatorSchema, name: str) -> None:
+    """Refuse what is no text among objects; where an input takes no strings, its type is refused later."""
+    parameter = next((p for p in schema.inputs if p.name == name.partition("[")[0]), None)
+    if parameter is None or "tensor(string)" not in schema.allowed_types(parameter):
+        return
+    for i, element in enumerate(array.flat):
+        if not isinstance(element, (str, bytes)):
+            place = list(map(int, np.unravel_index(i, array.shape)))
+            raise SchemaError(
+                f"{schema.name}: input {name} holds {reprlib.repr(element)} of type {type(element).__name__} "
+                f"at {place}; expected str or bytes because it takes strings"
+            )
 
 
 def _spec(value: Value | TensorSpec) -> tuple[tuple[int, ...], DType]:

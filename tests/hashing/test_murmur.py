@@ -106,6 +106,32 @@ def test_text_that_utf8_cannot_hold() -> None:
         plan("MurmurHash3", [strings("fine", "\ud800")])
 
 
+@pytest.mark.parametrize(
+    ("values", "came"),
+    [
+        (["a", 3], r"3 of type int at \[1\]"),
+        ([1.5, None, [1]], r"1\.5 of type float at \[0\]"),
+        (["a", [1]], r"\[1\] of type list at \[1\]"),
+        ([["a", b"b"], ["c", None]], r"None of type NoneType at \[1, 1\]"),
+        (2, r"2 of type int at \[\]"),
+    ],
+)
+def test_objects_that_are_no_text(device: Device, values: object, came: str) -> None:
+    array = np.array(values, object)
+    message = f"MurmurHash3: input X holds {came}; expected str or bytes"
+    with pytest.raises(SchemaError, match=message):
+        plan("MurmurHash3", [array])
+    text = np.full(array.shape, "text", object)
+    run("MurmurHash3", [text], device=device)  # now there is a plan to look up for this shape
+    with pytest.raises(SchemaError, match=message):
+        run("MurmurHash3", [array], device=device)
+
+
+def test_objects_where_numbers_belong() -> None:
+    with pytest.raises(SchemaError, match=r"ScaledSiLU: .*X.*string"):
+        plan("ScaledSiLU", [np.array([1.0, 2.0], object)])
+
+
 def test_strings_have_to_be_known_while_planning() -> None:
     with pytest.raises(UnsupportedError, match="MurmurHash3: planning needs the value of X"):
         plan("MurmurHash3", [TensorSpec((2,), dtypes.string)])
