@@ -481,6 +481,8 @@ def _value(value: Any, schema: OperatorSchema, index: int) -> Any:
             dtypes.from_numpy(array.dtype)
         except SchemaError as error:
             raise SchemaError(f"{schema.name}: input {name}: {error}") from None
+        if array.dtype.kind == "T":  # its bytes may be addresses of the text, not the text
+            array = array.astype(object)
         if array.dtype == object:
             _check_strings(array, schema, name)
         return dtypes.native(array)

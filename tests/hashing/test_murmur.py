@@ -127,6 +127,15 @@ def test_objects_that_are_no_text(device: Device, values: object, came: str) -> 
         run("MurmurHash3", [array], device=device)
 
 
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="NumPy 1 has no strings of its own")
+def test_numpys_own_strings_are_told_apart_by_their_text(device: Device) -> None:
+    for text in ("a" * 40, "b" * 40):
+        array = np.array([text], np.dtypes.StringDType())
+        (got,) = run("MurmurHash3", [array], device=device)
+        assert got is not None
+        np.testing.assert_array_equal(got.numpy(), murmur_hash3(array)[0])
+
+
 def test_objects_where_numbers_belong() -> None:
     with pytest.raises(SchemaError, match=r"ScaledSiLU: .*X.*string"):
         plan("ScaledSiLU", [np.array([1.0, 2.0], object)])
