@@ -14,6 +14,7 @@ Functions are made when they are first asked for: ``help(ops.moe)`` shows inputs
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -53,11 +54,15 @@ def _call(
 
 def _build(name: str) -> Callable[..., Any]:
     """The function ``name``, compiled from the text that the stub file shows."""
+    from .api import supported_ops
+
     schema = schema_of(name)
     namespace: dict[str, Any] = {}
     exec(compile(definition(name, schema), f"<webgpu_ops.ops.{name}>", "exec"), globals(), namespace)
     function = namespace[name]
-    function.__doc__ = docstring(schema)
+    runs = (schema.domain, schema.name) in supported_ops()
+    note = "" if runs else "Not implemented yet: a call raises UnsupportedError."
+    function.__doc__ = docstring(schema, note)
     return function
 
 
@@ -65,11 +70,15 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return list(functions())
     if name not in functions():
-        message = f"no operator has the function name {name!r}"
+        # Where words end is the commonest slip.
+        joined = {f.replace("_", ""): f for f in functions()}
+        close = [joined[n] for n in difflib.get_close_matches(name.replace("_", "").lower(), joined, n=1)]
+        hint = f"; did you mean {close[0]}?" if close else ""
+        message = f"no operator has the function name {name!r}{hint}"
         raise AttributeError(message, name=name, obj=sys.modules[__name__])
     globals()[name] = function = _build(name)
     return function
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *functions()})
+    return sorted(functions())

@@ -48,9 +48,9 @@ class InferenceSession:
     """An ONNX model, loaded and ready to run on a device.
 
     ``model`` is a path, the bytes of a model, or a ModelProto; ``device`` defaults to
-    ``Device.default()``. Everything that can be known to be wrong before the first run is refused
-    here, in one line: a file that is missing or no ONNX model (ModelError), operators that do not
-    run here (UnsupportedError), nodes that do not fit their operator (SchemaError).
+    ``Device.default()``. Refused here, in one line, are a file that is missing or no ONNX model
+    (ModelError), operators that do not run here (UnsupportedError) and nodes that do not fit their
+    operator (SchemaError); types and shapes that do not fit are refused by the run that meets them.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ import pytest
 
 from webgpu_ops import Device, Tensor, run
 from webgpu_ops.conformance import check_sample
+from webgpu_ops.errors import ShapeError
 from webgpu_ops.reference.attention import group_query_attention, resident
 from webgpu_ops.reference.samples import Sample, draw_of
 
@@ -52,6 +53,21 @@ def test_in_place_equals_copied(device: Device, windowed: bool) -> None:
         for name, a, b in zip(NAMES, copied, in_place, strict=True):
             assert a.tobytes() == b.tobytes(), f"{name} differs at {rows} rows"
         np.testing.assert_array_equal(shared["past_key"].numpy(), copied[1])
+
+
+def test_a_cache_too_short_for_its_past_is_refused(device: Device) -> None:
+    """Whoever forgets to feed the present caches back is told, instead of attending made up keys."""
+    caches = {"past_key": normal(1, 1, 2, 4, 16), "past_value": normal(2, 1, 2, 4, 16)}
+    inputs = {
+        "query": normal(3, 1, 1, 64),
+        "key": normal(4, 1, 1, 32),
+        "value": normal(5, 1, 1, 32),
+        "seqlens_k": np.array([8], np.int32),
+        "total_sequence_length": np.array(9, np.int32),
+    }
+    expected = "at least 8 rows because of 9 tokens in total 1 are new"
+    with pytest.raises(ShapeError, match=rf"past_key has shape \(1, 2, 4, 16\); expected {expected}"):
+        call(device, inputs | caches, {"num_heads": 4, "kv_num_heads": 2})
 
 
 def test_a_window_sized_cache_forgets_what_the_formula_says(device: Device) -> None:

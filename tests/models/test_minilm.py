@@ -61,12 +61,16 @@ def test_another_length_gives_the_same_embedding(device: Device) -> None:
 
 
 def test_readme_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = README.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    exec(compile(code, "README.md", "exec"), {})
+    first, loop = (
+        part.split("```")[0] for part in README.read_text(encoding="utf-8").split("```python\n")[1:]
+    )
+    exec(compile(first, "README.md", "exec"), {})
     out = capsys.readouterr().out
     assert "(2, 8, 64) float16" in out
     similarity = np.array(re.findall(r"-?\d\.\d*(?:e-\d+)?", out.split("[[")[1]), float).reshape(3, 3)
     assert similarity[0, 1] > 0.5 > similarity[0, 2]
+    exec(compile(loop, "README.md", "exec"), {})
+    assert "(1, 1, 512)" in capsys.readouterr().out
 
 
 def test_guitars_are_alike() -> None:

@@ -113,8 +113,16 @@ class Device:
         if disable_features is None:
             disable_features = "all" if portable else os.environ.get("WEBGPU_OPS_DISABLE_FEATURES", "")
         if portable is None:
-            portable = os.environ.get("WEBGPU_OPS_LIMITS", "") == "portable"
+            limits_wish = os.environ.get("WEBGPU_OPS_LIMITS", "")
+            if limits_wish not in ("", "portable"):
+                raise DeviceError(f"WEBGPU_OPS_LIMITS is {limits_wish!r}; expected 'portable' or nothing")
+            portable = limits_wish == "portable"
         disabled = {f.strip() for f in disable_features.split(",") if f.strip()}
+        if unknown := disabled - OPTIONAL_FEATURES - {"all"}:
+            raise DeviceError(
+                f"feature {sorted(unknown)[0]!r} cannot be disabled; "
+                f"expected all or some of {', '.join(sorted(OPTIONAL_FEATURES))}"
+            )
         kind = device_class or os.environ.get("WEBGPU_OPS_DEVICE_CLASS") or None
         if kind not in (None, "gpu", "cpu"):
             raise DeviceError(f"device class {kind!r} is not known; expected 'gpu' or 'cpu'")

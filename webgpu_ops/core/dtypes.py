@@ -7,7 +7,7 @@ u32 word; float64 and 64-bit integers are two words unless the adapter has the n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -164,6 +164,15 @@ def from_onnx(elem_type: int) -> DType:
     if elem_type not in _BY_ONNX:
         raise SchemaError(f"ONNX element type {elem_type} is not known here")
     return _BY_ONNX[elem_type]
+
+
+def of(dtype: Any) -> DType:
+    """The type meant by one of ours, by its name, or by a NumPy or ml_dtypes dtype."""
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype in BY_NAME:
+        return BY_NAME[dtype]
+    return from_numpy(dtype)
 
 
 def from_numpy(dtype: np.dtype) -> DType:

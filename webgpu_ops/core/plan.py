@@ -48,10 +48,17 @@ PORTABLE = Capabilities()
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Shape and type of a tensor that may not exist yet."""
+    """Shape and type of a tensor that may not exist yet.
+
+    The type may be given as NumPy or ml_dtypes have it, or by its name (``"bfloat16"``).
+    """
 
     shape: Shape
     dtype: DType
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dtype, DType):
+            object.__setattr__(self, "dtype", dtypes.of(self.dtype))
 
     @property
     def size(self) -> int:

@@ -51,11 +51,11 @@ class Tensor:
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: DType | Any, device: Device | None = None) -> Tensor:
-        """A tensor of unspecified content; ``dtype`` is a DType or anything NumPy takes as one."""
+        """A tensor of unspecified content; ``dtype`` is a DType, its name or NumPy's."""
         from .device import Device
 
         device = device or Device.default()
-        dtype = dtype if isinstance(dtype, DType) else dtypes.from_numpy(dtype)
+        dtype = dtypes.of(dtype)
         if dtype == dtypes.string:
             raise ShapeError("strings stay on the host; they have no tensor on the device")
         spec = TensorSpec(_whole_numbers(shape, "shape"), dtype)

@@ -5,7 +5,7 @@
 
 from .check import ValueType, check_node, check_types, output_types
 from .names import functions, snake_case
-from .read import CONTRIB, contrib_names, find
+from .read import CONTRIB, contrib_names, descriptions, find
 from .types import Attribute, AttributeType, OperatorSchema, Parameter, slot_names
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "check_node",
     "check_types",
     "contrib_names",
+    "descriptions",
     "find",
     "functions",
     "output_types",

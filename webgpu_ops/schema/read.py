@@ -91,7 +91,21 @@ def _unknown(op: str, domain: str, names: Iterable[str]) -> SchemaError:
     return SchemaError(f"{op}: {domain} has no such operator{hint}")
 
 
+def descriptions(schema: OperatorSchema) -> Mapping[str, str]:
+    """What an operator's inputs, attributes and outputs are, as far as this package describes them."""
+    return described().get(schema.name if schema.domain else f"{schema.name}@ai.onnx", {})
+
+
 # Readers
+
+
+@cache
+def described() -> Mapping[str, Mapping[str, str]]:
+    """All descriptions, by operator (``Attention@ai.onnx`` for the standard domain)."""
+    found: dict[str, Mapping[str, str]] = {}
+    for file in resources.files(__package__).joinpath("descriptions").iterdir():
+        found |= json.loads(file.read_text(encoding="utf-8"))
+    return found
 
 
 @cache

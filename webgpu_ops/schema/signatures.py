@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import keyword
+import textwrap
 
 from .check import readable
 from .names import functions
-from .read import find
+from .read import descriptions, find
 from .types import Attribute, OperatorSchema, Parameter
 
 # ONNX Attention came with opset 23; 24 is the newest form.
@@ -82,15 +83,32 @@ def definition(name: str, schema: OperatorSchema) -> str:
     )
 
 
-def docstring(schema: OperatorSchema) -> str:
-    """Inputs, attributes, outputs and types, what is raised, and where the operator comes from."""
-    lines = [schema.doc.strip(), "", "Inputs:"]
-    lines += [f"    {python_name(p.name)}: {_described(p)}" for p in schema.inputs]
+def docstring(schema: OperatorSchema, note: str = "") -> str:
+    """Inputs, attributes, outputs and types, what is raised, and where the operator comes from.
+
+    A ``note`` stands behind the summary.
+    """
+    texts = descriptions(schema)
+
+    def entry(name: str, kind: str, described: str | None) -> list[str]:
+        line = f"    {name}: {kind}"
+        if described is None:
+            return [line]
+        return textwrap.wrap(f"{line}; {described}", 98, subsequent_indent=" " * 8)
+
+    lines = [schema.doc.strip(), ""]
+    if note:
+        lines += [note, ""]
+    lines += ["Inputs:"]
+    for p in schema.inputs:
+        lines += entry(python_name(p.name), _described(p), texts.get(p.name))
     if schema.attributes:
         lines += ["", "Attributes:"]
-        lines += [f"    {python_name(a.name)}: {_valued(a)}" for a in schema.attributes.values()]
+        for a in schema.attributes.values():
+            lines += entry(python_name(a.name), _valued(a), texts.get(a.name))
     lines += ["", "Outputs:"]
-    lines += [f"    {p.name}: {_described(p).removesuffix(', required')}" for p in schema.outputs]
+    for p in schema.outputs:
+        lines += entry(p.name, _described(p).removesuffix(", required"), texts.get(p.name))
     if schema.type_constraints:
         lines += ["", "Types:"]
         lines += [

@@ -306,6 +306,13 @@ class GroupQueryAttention(Operator):
                 f"has shape {past.shape}, a capacity of {had} rows",
                 f"at least {self.local_window_size} rows because of local_window_size",
             )
+        earlier = call.total - call.new
+        b.check(
+            self.sliding_window_cache == 1 or had >= earlier,
+            "past_key",
+            f"has shape {past.shape}",
+            f"at least {earlier} rows because of {call.total} tokens in total {call.new} are new",
+        )
         for name in ("key", "value"):
             shared = b.shares(f"present_{name}", f"past_{name}")
             b.check(
