@@ -357,7 +357,7 @@ def test_refusals_of_n_bits() -> None:
         (
             {"zero_points": spec(8, 2, dtype=np.uint8)},
             ShapeError,
-            r"zero_points has shape .* expected \(8, 1\)",
+            r"zero_points has shape .* expected \(8, 1\) because 2 zero points of 4 bits a row, packed",
         ),
         (
             {"zero_points": spec(8, 2, dtype=np.float16)},
@@ -378,6 +378,8 @@ def test_refusals_of_n_bits() -> None:
         ({"weight_prepacked": 1}, UnsupportedError, "weight_prepacked is 1"),
     ]:
         refused("MatMulNBits", inputs, attributes | change, error, message)
+    packed = inputs | {"zero_points": spec(8, 1, dtype=np.uint8)}
+    refused("MatMulNBits", packed, attributes | {"bits": 8}, ShapeError, r"B has shape .* and bits=8")
 
 
 def test_refusals_of_fused_projections() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core import dtypes
 from ...core.plan import Builder, Slot
@@ -59,9 +59,7 @@ class _NBits(Operator):
         if not 0 <= self.accuracy_level <= 4:
             raise SchemaError(f"{self.op}: accuracy_level is {self.accuracy_level}; expected 0 to 4")
 
-    def weights(
-        self, b: Builder, prefix: str, n: int, zeros: Slot | None = None, groups: Slot | None = None
-    ) -> Weights:
+    def weights(self, b: Builder, prefix: str, n: int) -> Weights:
         """The checked [n, K] weights of inputs <prefix>B and <prefix>scales."""
         codes, scales = b.need(f"{prefix}B"), b.need(f"{prefix}scales")
         blocks = -(-self.K // self.block_size)
@@ -78,8 +76,6 @@ class _NBits(Operator):
             code="integer",
             block=self.block_size,
             scales=scales,
-            zeros=zeros,
-            groups=groups,
         )
 
 
@@ -110,7 +106,8 @@ class MatMulNBits(_NBits):
 
     def plan(self, b: Builder) -> None:
         a = as_rows(b, "A", self.K, f"K={self.K}")
-        weights = self.weights(b, "", self.N, self._zeros(b), self._groups(b))
+        weights = self.weights(b, "", self.N)  # first, so that wrong bits are said of B
+        weights = replace(weights, zeros=self._zeros(b), groups=self._groups(b))
         bias = with_bias(b, "bias", self.N)
         y = output_rows(b, "Y", b.need("A"), self.N)
         quantized_matmul(b, a, weights, y, operands=bias, epilogue=add_bias(bias))
@@ -121,8 +118,10 @@ class MatMulNBits(_NBits):
             return None
         blocks = -(-self.K // self.block_size)
         width = blocks
+        why = f"{blocks} zero points of {zeros.dtype} a row"
         if zeros.dtype == dtypes.uint8:
             width = -(-blocks * self.bits // 8)
+            why = f"{blocks} zero points of {self.bits} bits a row, packed into bytes"
         else:
             b.check(
                 zeros.dtype == b.need("A").dtype,
@@ -131,7 +130,6 @@ class MatMulNBits(_NBits):
                 f"uint8 or A's type, which is {b.need('A').dtype}",
             )
         if zeros.rank != 1 or zeros.size != self.N * width:  # older models hold them flat
-            why = f"{blocks} zero points of {zeros.dtype} a row"
             b.check_shape("zero_points", self.N, width, why=why)
         return zeros
 
