@@ -450,12 +450,23 @@ def _as_array(arg: NodeArg, value: Any) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise ModelError(f"input {arg.name!r} is no array of an ONNX type: {error}") from error
     if dtype == dtypes.string:
-        words = [v.decode() if isinstance(v, bytes) else str(v) for v in array.ravel()]
+        words = [_text(arg, v) for v in array.ravel()]
         return np.array(words, dtype=object).reshape(array.shape)
     # Without ml_dtypes these types travel as plain words of the same size.
     if arg.dtype in _AS_WORDS and array.dtype == np.dtype(f"uint{arg.dtype.bits}"):
         array = array.view(arg.dtype.numpy)
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _text(arg: NodeArg, value: Any) -> str:
+    """An element of a feed of strings."""
+    if not isinstance(value, (str, bytes)):
+        kind = type(value).__name__
+        raise ModelError(f"input {arg.name!r} holds {value!r} of type {kind}; expected str or bytes")
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError:
+        raise ModelError(f"input {arg.name!r} holds {value!r}; expected text in UTF-8") from None
 
 
 _AS_WORDS = {t for t in dtypes.ALL if t == dtypes.bfloat16 or t.name.startswith("float8")}

@@ -12,8 +12,9 @@ import pytest
 
 import webgpu_ops.api
 from webgpu_ops import ops, schema
+from webgpu_ops.api import supported_ops
 from webgpu_ops.core.tensor import Tensor
-from webgpu_ops.schema import stubs
+from webgpu_ops.schema import read, signatures, stubs
 
 
 def test_names_are_unique_identifiers_of_all_operators():
@@ -104,9 +105,39 @@ def test_the_docstring_tells_defaults_types_and_source():
     assert "ONNX Runtime contrib operators, com.microsoft 1 (SkipLayerNormalization)" in text
 
 
+def test_descriptions_are_of_what_the_operators_have():
+    """Every operator that runs is described, and whoever describes one describes all of it."""
+    described = read.described()
+    assert {op for domain, op in supported_ops() if domain} <= set(described)
+    for key, texts in described.items():
+        op, _, standard = key.partition("@")
+        found = schema.find(op, "", signatures.ATTENTION_OPSET) if standard else schema.find(op)
+        parameters = {p.name for p in (*found.inputs, *found.outputs)} | set(found.attributes)
+        assert set(texts) == parameters, key
+        assert all(text and not text.endswith(".") for text in texts.values()), key
+
+
+def test_the_docstring_describes():
+    text = " ".join(ops.group_query_attention.__doc__.split())
+    assert schema.descriptions(schema.find("GroupQueryAttention"))["seqlens_k"] in text
+
+
+def test_the_docstring_of_what_is_missing_says_so():
+    missing = [n for n, (domain, op) in schema.functions().items() if (domain, op) not in supported_ops()]
+    for name in missing[:3]:
+        assert "Not implemented yet" in getattr(ops, name).__doc__
+    assert "Not implemented yet" not in ops.bias_gelu.__doc__
+
+
+@pytest.mark.parametrize(("name", "meant"), [("mat_mul_n_bits", "matmul_nbits"), ("BiasGelu", "bias_gelu")])
+def test_near_names_are_suggested(name, meant):
+    with pytest.raises(AttributeError, match=f"did you mean {meant}"):
+        getattr(ops, name)
+
+
 def test_unknown_functions_are_attribute_errors():
-    with pytest.raises(AttributeError, match="no operator has the function name 'bias_gelo'"):
-        _ = ops.bias_gelo
+    with pytest.raises(AttributeError, match="no operator has the function name 'nothing_like_it'"):
+        _ = ops.nothing_like_it
 
 
 def test_missing_arguments_are_named():

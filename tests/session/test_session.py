@@ -298,6 +298,11 @@ def test_strings_stay_on_the_host(one: Device) -> None:
     for words in (np.array(["a", "b", "c"]), np.array([b"a", b"b", b"c"]), ["a", "b", "c"]):
         (y,) = InferenceSession(proto, one).run(None, {"words": words})
         assert y.dtype == object and y.tolist() == ["c", "a", "ü"]
+    session = InferenceSession(proto, one)
+    with pytest.raises(ModelError, match="input 'words' holds 3 of type int; expected str or bytes"):
+        session.run(None, {"words": np.array(["a", 3, "c"], dtype=object)})
+    with pytest.raises(ModelError, match="expected text in UTF-8"):
+        session.run(None, {"words": np.array([b"a", b"\xff", b"c"], dtype=object)})
 
 
 def test_overridable_initializers(one: Device) -> None:

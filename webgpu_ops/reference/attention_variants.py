@@ -80,7 +80,8 @@ def onnx_attention(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """``Q [B, H, S, D]`` or ``[B, S, H * D]`` over past and new keys.
 
-    The softmax is made in float64, whatever ``softmax_precision`` asks for.
+    The softmax is made in float64, whatever ``softmax_precision`` asks for. A mask of one column stands
+    for all keys, as in opset 23; any other short one is padded.
     """
     t = Q.dtype
     flat = Q.ndim == 3
