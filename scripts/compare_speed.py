@@ -162,6 +162,7 @@ def qmoe(tokens: int, hidden: int, experts: int) -> Case:
         "fc2_scales": random.random((experts, hidden), np.float32) / 100,
     }
     attributes = {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "expert_weight_bits": 4}
+    attributes |= {"normalize_routing_weights": 1}  # the provider always does
     weights = tuple(name for name in arrays if name.startswith("fc") and arrays[name] is not None)
     return Case("QMoE", arrays, attributes, weights=weights, rounds=8)
 

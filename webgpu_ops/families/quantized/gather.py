@@ -51,11 +51,13 @@ class GatherBlockQuantized(Operator):
         elif data.dtype == dtypes.uint8:
             zero = "middle"
         walk, steps, at = _walk(shape, scales.shape, axis)
+        inner = math.prod(shape[gather + 1 :])
+        together = at == len(walk) - 1 and not any(n % 4 for n in (block, walk[-1], inner))
         values = {
             "size": out.size,
             "count": indices.size,
             "length": shape[gather],
-            "inner": math.prod(shape[gather + 1 :]),
+            "inner": inner,
             "rank": len(walk),
             "shape": padded(walk),
             "steps": padded(steps),
@@ -89,7 +91,12 @@ class GatherBlockQuantized(Operator):
                     "end": (first + count) * line,
                     "first_scale": blocks.first * math.prod(scales.shape[1:]),
                 },
-                constants={"bits": packing, "zero": zero, "parted": len(parts) > 1},
+                constants={
+                    "bits": packing,
+                    "zero": zero,
+                    "together": together,
+                    "parted": len(parts) > 1,
+                },
                 threads=-(-out.size // 4),
             )
 

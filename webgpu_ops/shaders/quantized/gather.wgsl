@@ -4,6 +4,7 @@
 
   bits     0: an element of data is a code; else the width of codes packed into bytes, lowest bits first
   zero     "none", "middle" 2^(bits - 1), "plain" a zero point beside each scale, "packed" like the codes
+  together   four neighbouring codes are in one row and block
   parted   data holds codes u.first to u.end only; what lies elsewhere stays as it is
 
   The walk of u.shape finds the scale: along dimension u.axis one of u.block codes, u_steps apart.
@@ -34,7 +35,8 @@ fn packed_{{ name }}(i: u32) -> u32 {
 #% endif
 #% endif
 
-fn weight(at: u32) -> f32 {
+// Where the scale of weight `at` is.
+fn scale_of(at: u32) -> u32 {
     var rest = at;
     var s = 0u;
     for (var d = u.rank; d > 0u; d--) {
@@ -43,26 +45,63 @@ fn weight(at: u32) -> f32 {
         s += select(c, c / u.block, d - 1u == u.axis) * u_steps(d - 1u);
         rest /= size;
     }
-    let scale = load_scales(s - u.first_scale);
-    let code = {{ "f32(packed_data(at - u.first))" if bits else F.cast("load_data(at - u.first)", data) }};
+    return s;
+}
+
+fn zero_of(s: u32) -> f32 {
 #% if zero == "none"
-    return code * scale;
+    return 0.0;
 #% elif zero == "middle"
-    return (code - {{ 2 ** (bits or 8) // 2 }}.0) * scale;
+    return {{ 2 ** (bits or 8) // 2 }}.0;
 #% elif zero == "plain"
-    return (code - {{ F.cast("load_zeros(s - u.first_scale)", zeros) }}) * scale;
+    return {{ F.cast("load_zeros(s - u.first_scale)", zeros) }};
 #% else
     // A row of zero points starts on a byte.
     let row = s / u.scale_row - u.first_scale / u.scale_row;
-    return (code - f32(packed_zeros(row * u.zero_row + s % u.scale_row))) * scale;
+    return f32(packed_zeros(row * u.zero_row + s % u.scale_row));
 #% endif
 }
+#% if together
+
+// Weights at to at + 3.
+fn weights(at: u32) -> vec4<f32> {
+    let s = scale_of(at);
+    let i = at - u.first;
+#% if bits == 4
+    let codes = vec4<u32>(load_data(i / 2u), load_data(i / 2u), load_data(i / 2u + 1u), load_data(i / 2u + 1u));
+    let code = vec4<f32>((codes >> vec4<u32>(0u, 4u, 0u, 4u)) & vec4<u32>(15u));
+#% elif bits == 2
+    let code = vec4<f32>((vec4<u32>(load_data(i / 4u)) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u));
+#% else
+    let codes = load4_data(i);
+    let code = vec4<f32>({% for k in range(4) %}{{ F.cast("codes[%d]" % k, data) }}{{ ", " if not loop.last }}{% endfor %});
+#% endif
+    return (code - zero_of(s)) * load_scales(s - u.first_scale);
+}
+#% else
+
+fn weight(at: u32) -> f32 {
+    let s = scale_of(at);
+    let code = {{ "f32(packed_data(at - u.first))" if bits else F.cast("load_data(at - u.first)", data) }};
+    return (code - zero_of(s)) * load_scales(s - u.first_scale);
+}
+#% endif
 
 {% call kernel() %}
     let i = thread * 4u;
     if (i >= u.size) { return; }
     let n = min(4u, u.size - i);
     var quad: y_quad;
+#% if together
+    let p = place(i);
+#% if parted
+    if (p.inside && (p.at < u.first || p.at >= u.end)) { return; }
+#% endif
+    if (p.inside) {
+        let w = weights(p.at);
+        for (var k = 0u; k < 4u; k++) { quad[k] = w[k]; }
+    }
+#% else
     var mine = 0u;
     for (var k = 0u; k < n; k++) {
         let p = place(i + k);
@@ -80,6 +119,7 @@ fn weight(at: u32) -> f32 {
         }
         return;
     }
+#% endif
 #% endif
     store4_y(i, quad, n);
 {% endcall %}
