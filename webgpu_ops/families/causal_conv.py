@@ -106,7 +106,12 @@ class _Rows:
                 "kernel_x": kernel_x,
             },
             constants=self._constants()
-            | {"spatial": kernel_y * kernel_x > 1, "silu": activation in ("silu", "swish")},
+            | {
+                "spatial": kernel_y * kernel_x > 1,
+                "silu": activation in ("silu", "swish"),
+                "together": self.cu_seqlens is None and not self.token_major and self.length % 4 == 0,
+                "adjacent": self.dilation == 1,
+            },
             threads=-(-out.size // 4),
         )
 

@@ -2,8 +2,11 @@
   out = activation(bias + sum over taps of weight * x), four neighbouring elements an invocation.
   The sum is made in float32 whatever the types are.
 
-  spatial  there are non-causal axes: a row's neighbours, with zeros beyond the edge
+  spatial   there are non-causal axes: a row's neighbours, with zeros beyond the edge
+  together  the four elements are in one row, and made at once
+  adjacent  the dilation is 1
 #}
+{% set number = "vec4<f32>" if together else "f32" %}
 {% include "causal_conv/lib.wgsl" %}
 
 struct Place { request: Request, row: u32, l: u32 }
@@ -48,18 +51,30 @@ fn next(at: Place, i: u32) -> Place {
 }
 
 // Taps along the causal axis.
-fn along(r: Request, row: u32, l: u32, weights: u32) -> f32 {
-    var sum = 0.0;
+fn along(r: Request, row: u32, l: u32, weights: u32) -> {{ number }} {
+    var sum = {{ number }}();
+#% if together and adjacent
+    // Each tap moves on by one element.
+    let first = i32(l) - i32(u.taps) + 1;
+    var x = vec4<f32>(0.0, sample(r, row, first), sample(r, row, first + 1), sample(r, row, first + 2));
+#% endif
     for (var j = 0u; j < u.taps; j++) {
-        let back = i32((u.taps - 1u - j) * u.dilation);
-        sum += load_weight(weights + j) * sample(r, row, i32(l) - back);
+        let start = i32(l) - i32((u.taps - 1u - j) * u.dilation);
+#% if together and adjacent
+        x = vec4<f32>(x.yzw, sample(r, row, start + 3));
+#% elif together
+        let x = vec4<f32>({% for k in range(4) %}sample(r, row, start + {{ k }}){{ ", " if not loop.last }}{% endfor %});
+#% else
+        let x = sample(r, row, start);
+#% endif
+        sum += load_weight(weights + j) * x;
     }
     return sum;
 }
 
-fn conv(at: Place) -> f32 {
+fn conv(at: Place) -> {{ number }} {
     let channel = at.row / u.places;
-    var sum = {{ "load_bias(channel)" if bias else "0.0" }};
+    var sum = {{ number }}({{ "load_bias(channel)" if bias else "0.0" }});
 #% if spatial
     let y = i32((at.row % u.places) / u.width) - i32(u.kernel_y / 2u);
     let x = i32(at.row % u.width) - i32(u.kernel_x / 2u);
@@ -75,12 +90,19 @@ fn conv(at: Place) -> f32 {
 #% else
     sum += along(at.request, at.row, at.l, channel * u.taps);
 #% endif
+#% if silu and together
+    return sum * vec4<f32>(sigmoid_f32(sum.x), sigmoid_f32(sum.y), sigmoid_f32(sum.z), sigmoid_f32(sum.w));
+#% else
     return {{ "sum * sigmoid_f32(sum)" if silu else "sum" }};
+#% endif
 }
 
 {% call kernel() %}
     let i = thread * 4u;
     if (i >= u.size) { return; }
+#% if together
+    store4_out(i, conv(place(i)), 4u);
+#% else
     let n = min(u.size - i, 4u);
     var at = place(i);
     var out = vec4<f32>();
@@ -99,4 +121,5 @@ fn conv(at: Place) -> f32 {
     }
 #% endif
     store4_out(i, out, n);
+#% endif
 {% endcall %}
