@@ -184,13 +184,16 @@ def test_one_tap_has_no_state(device: Device) -> None:
         assert present.shape == (2, 3, 0)
 
 
-def test_two_dispatches_of_the_same_pipelines_at_any_length() -> None:
+@pytest.mark.parametrize("lengths", [(1, 99_999), (4, 100_000)], ids=["ragged", "fours"])
+def test_two_dispatches_of_the_same_pipelines_at_any_length(lengths: tuple[int, int]) -> None:
+    """One form of the kernel for lengths in fours, one for others."""
+
     def made(length: int, window: int) -> Any:
         inputs = [TensorSpec(s, float32) for s in ((2, 8, length), (8, 1, 4), (8,))]
         return plan("CausalConvWithState", inputs, {"state_window": window})
 
     for window in (0, 8):
-        short, long = made(1, window), made(100_000, window)
+        short, long = (made(length, window) for length in lengths)
         assert len(short.steps) == len(long.steps) == 2
         for a, b in zip(short.dispatches, long.dispatches, strict=True):
             assert (a.template, a.constants, a.workgroup) == (b.template, b.constants, b.workgroup)
