@@ -9,11 +9,26 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 # wgpu's window-system probe complains on machines without a desktop session.
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
 
 from webgpu_ops.core.device import Device
+
+# Property tests draw the same calls in every run. WEBGPU_OPS_EXAMPLES=500 draws that many others for each.
+EXAMPLES = int(os.environ.get("WEBGPU_OPS_EXAMPLES", "0"))
+settings.register_profile(
+    "suite",
+    max_examples=EXAMPLES or 10,
+    derandomize=not EXAMPLES,
+    deadline=None,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),  # smaller calls that fail too would take minutes to find
+    # The devices of a run are shared on purpose: pipelines are compiled once.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("suite")
 
 MODES = ("native", "portable")
 

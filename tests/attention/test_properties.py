@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from webgpu_ops import Device
@@ -21,15 +21,7 @@ from webgpu_ops.reference.samples import Sample
 
 Devices = dict[str, Device]
 
-EXAMPLES = int(os.environ.get("WEBGPU_OPS_EXAMPLES", "0"))
-drawn = settings(
-    max_examples=EXAMPLES or 3,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),  # smaller calls that fail too would take minutes to find
-    suppress_health_check=[HealthCheck.too_slow],
-)
+drawn = settings(max_examples=int(os.environ.get("WEBGPU_OPS_EXAMPLES", "0")) or 3)
 
 # Multiplications of one call: a software adapter and the reference take moments.
 WORK = 40_000_000

@@ -6,12 +6,11 @@ draws that many others for each test.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from webgpu_ops import Device
@@ -21,17 +20,6 @@ from webgpu_ops.reference.samples.experts import packed
 
 # One worker keeps the pipelines of a file.
 pytestmark = pytest.mark.xdist_group("experts-properties")
-
-EXAMPLES = int(os.environ.get("WEBGPU_OPS_EXAMPLES", "0"))
-drawn = settings(
-    max_examples=EXAMPLES or 10,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),  # smaller calls that fail too would take minutes to find
-    # The devices of a run are shared on purpose: pipelines are compiled once.
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 
 # How the logits of a call lie: apart, with many ties, all alike, or so that few experts get all tokens.
 ROUTERS = ("apart", "ties", "alike", "few")
@@ -69,7 +57,6 @@ def uniform(rng: np.random.Generator, *shape: int) -> np.ndarray:
     normalize=st.integers(0, 1),
     mix=st.booleans(),
 )
-@drawn
 def test_routing(
     device: Device,
     tokens: int,
@@ -100,7 +87,6 @@ def test_routing(
 
 
 @given(tokens=st.integers(1, 20), experts=st.sampled_from([8, 16]), router=st.sampled_from(ROUTERS))
-@drawn
 def test_sparse_mixer(device: Device, tokens: int, experts: int, router: str) -> None:
     rng = np.random.default_rng(tokens)
     inputs = {"input": uniform(rng, tokens, 6), "router_probs": logits(rng, tokens, experts, router)}
@@ -118,7 +104,6 @@ def test_sparse_mixer(device: Device, tokens: int, experts: int, router: str) ->
     zeros=st.booleans(),
     fusion=st.sampled_from([None, 1, 2]),
 )
-@drawn
 def test_integers(
     device: Device,
     tokens: int,

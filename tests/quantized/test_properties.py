@@ -6,13 +6,12 @@ draws that many others for each test.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from webgpu_ops import Device
@@ -22,16 +21,6 @@ from webgpu_ops.reference.samples import Sample
 # One worker keeps the pipelines of a file.
 pytestmark = pytest.mark.xdist_group("quantized-properties")
 
-EXAMPLES = int(os.environ.get("WEBGPU_OPS_EXAMPLES", "0"))
-drawn = settings(
-    max_examples=EXAMPLES or 10,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),  # smaller calls that fail too would take minutes to find
-    # The devices of a run are shared on purpose: pipelines are compiled once.
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 E4M3 = ml_dtypes.float8_e4m3fn
 
@@ -65,7 +54,6 @@ def scales(rng: np.random.Generator, shape: tuple[int, ...], k: int, largest: fl
     bias=st.booleans(),
     dtype=st.sampled_from(list(TYPES)),
 )
-@drawn
 def test_n_bits(
     device: Device,
     k: int,
@@ -99,7 +87,6 @@ def test_n_bits(
 
 
 @given(k=sizes, n=sizes, m=rows, block=blocks, kind=st.integers(0, 1), transposed=st.integers(0, 1))
-@drawn
 def test_bnb4(device: Device, k: int, n: int, m: int, block: int, kind: int, transposed: int) -> None:
     rng = np.random.default_rng((k, n))
     inner = k if transposed else n
@@ -113,7 +100,6 @@ def test_bnb4(device: Device, k: int, n: int, m: int, block: int, kind: int, tra
 
 
 @given(k=sizes, n=sizes, m=rows, kind=st.integers(0, 2))
-@drawn
 def test_fp_q4(device: Device, k: int, n: int, m: int, kind: int) -> None:
     rng = np.random.default_rng((k, n))
     size = 64 if kind == 2 else 32
@@ -127,7 +113,6 @@ def test_fp_q4(device: Device, k: int, n: int, m: int, kind: int) -> None:
 
 
 @given(k=sizes, n=sizes, m=rows, block=st.integers(1, 140), dtype=st.sampled_from(["float16", "bfloat16"]))
-@drawn
 def test_float_blocks(device: Device, k: int, n: int, m: int, block: int, dtype: str) -> None:
     rng = np.random.default_rng((k, n))
     k += k % 2

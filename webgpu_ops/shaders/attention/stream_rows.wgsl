@@ -26,10 +26,8 @@ var<workgroup> places: array<vec2<u32>, BLOCK>;  // where the keys at hand lie
 var<workgroup> factors: array<f32, ROWS>;  // what a row's sums so far are multiplied by
 
 #% if share
-// What the four invocations of a quad hold, one after another.
-fn broadcast4(mine: f32) -> vec4<f32> {
-    return vec4<f32>({% for i in range(4) %}quadBroadcast(mine, {{ i }}u){{ ", " if not loop.last }}{% endfor %});
-}
+{% set shared = "f32" %}
+{% include "lib/quads.wgsl" %}
 
 fn share_q(b: u32, h: u32, row: u32, c: u32) -> vec4<f32> {
     let x = f32(load_q(u.q_offset + b * u.q_batch + h * u.q_head + row * u.q_row + c));

@@ -14,6 +14,11 @@ alias quad = vec4<f32>;
 {% include "experts/place.wgsl" %}
 
 {% include "experts/weights.wgsl" %}
+#% if share
+
+{% set shared = "f32" %}
+{% include "lib/quads.wgsl" %}
+#% endif
 
 {% call kernel(quads=share) %}
     // The invocations of a workgroup lie side by side, so that they read the same elements of a.
@@ -54,10 +59,7 @@ alias quad = vec4<f32>;
 #% if share
         let x{{ r }}_low = load_a(a{{ r }} + k + quad_lane);
         let x{{ r }}_high = load_a(a{{ r }} + k + 4u + quad_lane);
-        let x{{ r }} = inside(Eight(
-            quad({% for s in range(4) %}quadBroadcast(x{{ r }}_low, {{ s }}u){{ ", " if not loop.last }}{% endfor %}),
-            quad({% for s in range(4) %}quadBroadcast(x{{ r }}_high, {{ s }}u){{ ", " if not loop.last }}{% endfor %})
-        ), k);
+        let x{{ r }} = inside(Eight(broadcast4(x{{ r }}_low), broadcast4(x{{ r }}_high)), k);
 #% else
         let x{{ r }} = inside(Eight(load4_a(a{{ r }} + k), load4_a(a{{ r }} + k + 4u)), k);
 #% endif

@@ -37,10 +37,8 @@ fn add(sum: quad, a: number, w: quad) -> quad {
 {%- endmacro %}
 #% if share
 
-// What the four invocations of a quad hold, one after another.
-fn broadcast4(mine: number) -> quad {
-    return quad({% for s in range(4) %}quadBroadcast(mine, {{ s }}u){{ ", " if not loop.last }}{% endfor %});
-}
+{% set shared = F.scalar %}
+{% include "lib/quads.wgsl" %}
 #% endif
 
 {% call kernel(quads=share) %}

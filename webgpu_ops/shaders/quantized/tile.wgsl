@@ -18,13 +18,18 @@ alias quad = vec4<f32>;
 {% include "matmul/batch.wgsl" %}
 
 {% include "quantized/weights.wgsl" %}
+#% if share
+
+{% set shared = "f32" %}
+{% include "lib/quads.wgsl" %}
+#% endif
 
 {# Defines {{ name }}, elements k..k+3 of row r of a; with `tail`, beyond the inner size they are zero. #}
 {% macro load_row(name, r, k) -%}
 #% if share
 {% set one = "load_a(a%d + %s + quad_lane)" % (r, k) %}
         let {{ name }}_mine = {{ "select(0.0, %s, %s + quad_lane < u.k)" % (one, k) if tail else one }};
-        let {{ name }} = quad({% for s in range(4) %}quadBroadcast({{ name }}_mine, {{ s }}u){{ ", " if not loop.last }}{% endfor %});
+        let {{ name }} = broadcast4({{ name }}_mine);
 #% else
 {% set four = "load4_a(a%d + %s)" % (r, k) %}
         let {{ name }} = {{ "first_half(%s, u.k - min(%s, u.k))" % (four, k) if tail else four }};
